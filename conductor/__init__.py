@@ -40,6 +40,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from conductor.client.chain_core import TurnResult
     from conductor.client.open_chain import ChainClient, ChainSession, ChainTurn, open_chain
     from conductor.client.open_chain_sync import (
         SyncChainClient,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         SyncChainTurn,
         open_chain_sync,
     )
-    from conductor.client.turn_core import TurnResult
 
 __all__ = [
     "ChainClient",
@@ -71,7 +71,7 @@ _MODULES = {
         *("SyncChainClient", "SyncChainSession", "SyncChainTurn"),
         "open_chain_sync",
     ),
-    "conductor.client.turn_core": ("TurnResult",),
+    "conductor.client.chain_core": ("TurnResult",),
 }
 
 

@@ -30,9 +30,9 @@ from conductor.adapters.table import (
 from conductor.chain.components import client_params
 from conductor.chainfile.model import Adaptation, ComponentSpec
 from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, PROTOCOL_VERSION
-from conductor.errors import StartError, describe, details_are_withheld
+from conductor.errors import StartError, describe
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload, encode_error, error_to_exception, exception_to_error
+from conductor.jsonrpc.messages import Payload, error_to_exception, exception_to_error
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
@@ -117,9 +117,6 @@ class AdapterInsertion(msgspec.Struct, eq=False):
             self.agent.client_port.neighbour.respond(call, result, None)
             return True
         needed = adapters_for_agent(client, agent, self.settings)
-        if agent is not None and (hint := self._turned_off(client, agent)) is not None:
-            versions = {"client_version": client.version, "agent_version": agent.version}
-            log.warning("the agent does not speak the version of the client", **versions, hint=hint)
         if agent is None and not any(each.adapter.restarts_agent for each in needed):
             return False
         if not needed:
@@ -131,28 +128,6 @@ class AdapterInsertion(msgspec.Struct, eq=False):
             initialization.answer_again(result)
         self._insert(call, params, needed)
         return True
-
-    def explained(self, params: bytes, error: Payload) -> Payload:
-        """The agent's error, with the adapter that would help if it is about the version."""
-        if not _is_refusal(error):
-            return error
-        if (hint := self._turned_off(announced_by_client(params), None)) is None:
-            return error
-        exc = error_to_exception(error)
-        text = f"{exc.message} (if the agent speaks another version of the protocol: {hint})"
-        return encode_error(exc.code, text, exc.data)
-
-    def _turned_off(self, client: Announced, agent: Announced | None) -> str | None:
-        """The adapter that makes the versions of client and agent fit, if the chain file has turned
-        it off."""
-        for row in ADAPTERS:
-            setting = self.settings.get(row.name)
-            if setting is None or setting.mode != "never" or setting.location is None:
-                continue
-            if _restarts_agent(row, client, agent):
-                place = "the chain file" if details_are_withheld() else setting.location
-                return f"the adapter {row.name} converts, and is turned off in {place}"
-        return None
 
     def _is_asked_again(self, client: Announced, agent: Announced) -> bool:
         row, self.neighbour = self.neighbour, None

@@ -4,6 +4,6 @@
 chain for a client in this process. The base of `Client` is `conductor.peer.JsonRpcPeer`.
 
 Programs of others use `conductor.open_chain` and `open_chain_sync`: typed updates and results, for
-trio, asyncio and no event loop. `chain_core.py` and `turn_core.py` run in trio: for the others in a
-thread, a portal of anyio.
+trio, asyncio and no event loop. `chain_core.py` runs in trio: for the others in a thread, a portal
+of anyio.
 """

@@ -32,14 +32,15 @@ from conductor.client.chain_core import (
     ChainCore,
     ChainSettings,
     SessionCore,
+    TurnCore,
+    TurnResult,
     load_agent_chain,
     open_core,
 )
-from conductor.client.turn_core import TurnCore, TurnResult
 from conductor.errors import ConnectionClosed
 
 if TYPE_CHECKING:
-    from conductor.client.turn_core import Initialized, SessionUpdate
+    from conductor.client.chain_core import Initialized, SessionUpdate
     from conductor.schema import v1, v2
 
 

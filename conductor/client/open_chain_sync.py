@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from conductor.chainfile import ChainFile
-from conductor.client.chain_core import ChainSettings, load_agent_chain, open_core
+from conductor.client.chain_core import ChainSettings, TurnResult, load_agent_chain, open_core
 from conductor.client.open_chain import (
     ENDED,
     THREAD,
@@ -24,11 +24,10 @@ from conductor.client.open_chain import (
     ChainTurn,
     call_here,
 )
-from conductor.client.turn_core import TurnResult
 from conductor.errors import ConnectionClosed
 
 if TYPE_CHECKING:
-    from conductor.client.turn_core import Initialized, SessionUpdate
+    from conductor.client.chain_core import Initialized, SessionUpdate
     from conductor.schema import v1, v2
 
 

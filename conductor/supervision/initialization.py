@@ -62,9 +62,6 @@ class AnswerInterceptor(Protocol):
         """Returns whether it takes over the call, after `answer_again` or `start_again`, and has
         another component ask."""
 
-    def explained(self, params: bytes, error: Payload) -> Payload:
-        """The error that the predecessor gets for an `initialize` with these params."""
-
 
 @attrs.define(eq=False, repr=False)
 class Initialization(Stage):
@@ -243,8 +240,6 @@ class Initialization(Stage):
         assert error is not None
         refused = error_to_exception(error)
         text = f"{refused.message}: {refused.data}" if refused.data else refused.message
-        if self.answer_interceptor is not None:
-            error = self.answer_interceptor.explained(self._params, error)
         if self.done or self._successor_request is not None:
             self._finish(None, error)
         elif refused.code == METHOD_NOT_FOUND:

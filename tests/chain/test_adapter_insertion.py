@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from conductor import log
 from conductor.adapters import table
 from conductor.adapters.table import Adapter
 from conductor.chainfile import load
@@ -123,53 +122,6 @@ async def test_an_agent_of_another_version_starts_again_behind_the_adapter(
     assert result["protocolVersion"] == 1
     assert session == {"sessionId": "s", "_meta": {"adapted": True}}
     assert len((tmp_path / "starts").read_text().split()) == 2
-
-
-@pytest.fixture
-def without_v1_v2(tmp_path):
-    """Write a chain with the agent that speaks version 2 only, and without `v1_v2`."""
-
-    def write(refusal):
-        (tmp_path / "agent.py").write_text(AGENT)
-        agent = {"run": [sys.executable, "agent.py"], "cwd": ".", "env": {}}
-        agent["env"]["REFUSAL"] = json.dumps(refusal)
-        file = tmp_path / "chain.yaml"
-        file.write_text(f"version: 1\nagent: {json.dumps(agent)}\nadapt:\n  v1_v2: never\n")
-        return load(str(file))
-
-    return write
-
-
-async def test_a_refused_version_names_the_adapter_that_is_turned_off(without_v1_v2, tmp_path):
-    hint = f"the adapter v1_v2 converts, and is turned off in {tmp_path}/chain.yaml:4:10"
-    async with attach_file(FakeClient, without_v1_v2(REFUSED)) as attached:
-        with pytest.raises(RequestError) as caught:
-            await attached.client.initialize()
-
-    assert (caught.value.code, caught.value.message) == (
-        -32602,
-        f"Invalid params (if the agent speaks another version of the protocol: {hint})",
-    )
-
-
-async def test_another_version_is_logged_with_the_adapter_that_is_turned_off(
-    without_v1_v2, tmp_path, capsys
-):
-    log.configure("warning", as_json=True)
-    async with attach_file(FakeClient, without_v1_v2(ANSWERED)) as attached:
-        await attached.client.request("initialize", {"protocolVersion": 1})
-
-    [line] = [json.loads(each) for each in capsys.readouterr().err.splitlines()]
-    assert line["event"] == "the agent does not speak the version of the client"
-    assert line["hint"].endswith(f"v1_v2 converts, and is turned off in {tmp_path}/chain.yaml:4:10")
-
-
-async def test_an_error_that_is_not_about_the_version_has_no_hint(without_v1_v2):
-    async with attach_file(FakeClient, without_v1_v2(FAILED)) as attached:
-        with pytest.raises(RequestError) as caught:
-            await attached.client.initialize()
-
-    assert caught.value.message == "no disk"
 
 
 async def test_any_other_error_of_the_agent_is_its_answer(chain_file, tmp_path):

@@ -34,10 +34,8 @@ WITH_SERVER = {"cwd": "/", "mcpServers": [declaration("serverId")]}
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (FileNotFoundError(2, "No such file or directory"), "FileNotFoundError: .*No such file"),
         (StartError("mcp-bridge", "no room"), "no room"),
         (ImportError("no module"), "ImportError: no module"),
-        (RecursionError("too deep"), "RecursionError: too deep"),
     ],
 )
 async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem, message):
@@ -122,7 +120,7 @@ def unlucky(problem=None, late=None):
     return PluginComponent("mcp-bridge", bridge, "proxy", bypassed_on_failure=True)
 
 
-@pytest.mark.parametrize("problem", [OSError("no disk"), SystemExit(7), BaseException("odd")])
+@pytest.mark.parametrize("problem", [OSError("no disk"), BaseException("odd")])
 async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem):
     agent = FakeAgent()
     makers = [lambda: unlucky(problem), lambda: bridge_component("auto", Limits())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 
 import pytest
 from support.raw_json import TOO_DEEP, dumps, nested
@@ -348,22 +347,3 @@ def test_the_files_of_a_directory_are_listed_for_commands(project, trust, home):
     found = gather_layers(str(file.parent), {})
     assert [each.name for each in found.project.proxies] == ["context"]
     assert found.remarks == (f"project: {file}",)
-
-
-def test_a_session_without_other_files_imports_nothing(home, tmp_path):
-    import subprocess
-
-    program = (
-        "import sys\n"
-        "from conductor.chain.chooser import ChainChooser\n"
-        "from conductor.chainfile.model import ChainFile, ComponentSpec\n"
-        "chain = ChainFile(path='x', name='x', agent=ComponentSpec('a', run=('a',)))\n"
-        "chooser = ChainChooser(chain, None, '/')\n"
-        "before = {*sys.modules}\n"
-        "chooser.begin(b'{}'), chooser.likely(), chooser.first()\n"
-        'chooser.choose(b\'{"cwd": "/tmp"}\')\n'
-        "print(sorted({*sys.modules} - before))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-    assert done.stdout.strip() == "[]", done.stderr

@@ -1,4 +1,4 @@
-"""The params of requests whose handlers wait are bounded, for each of a plugin's two peers."""
+"""Bytes that wait in a lane, and the bound of those that handlers have."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from support.peers.port import Scripted, forward_unchanged, hop
 
 from conductor.plugins import dispatch
+from conductor.plugins.lane import Lane, LaneNotification
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +41,17 @@ async def test_one_request_may_be_larger_than_the_limit():
         on_hop.agent.answer("real")
         await on_hop.settle()
         assert on_hop.client.heard == [("answer", "_x", "real")]
+
+
+def test_a_lane_counts_the_bytes_that_wait():
+    lane = Lane("x")
+    first, second, third = (LaneNotification("m", b"x" * n) for n in (1, 10, 100))
+
+    assert lane.put(first)
+    assert not lane.put_batch([second, third])
+    assert lane.size == 111
+    assert [lane.take(), lane.take()] == [first, second]
+    assert not lane.put_back([first, second])
+    assert lane.size == 111
+    assert [lane.take(), lane.take(), lane.take(), lane.take()] == [first, second, third, None]
+    assert (lane.size, lane.held, lane.delivered) == (0, False, 5)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import trio
 from support.peers.port import Scripted, forward_unchanged, hop
 
-from conductor.proxy import RequestCancelled
-
 
 async def test_cancelling_a_handler_that_waits_for_a_response_cancels_the_hops_request():
     async with hop(Scripted(forward_unchanged)) as on_hop:
@@ -127,7 +125,3 @@ async def test_a_wait_of_limited_time_cancels_its_request_and_nothing_else(autoj
         await on_hop.settle()
 
         assert on_hop.client.heard[1:] == [("notification", "_after", {})]
-
-
-def test_request_cancelled_is_the_code_of_the_protocol():
-    assert RequestCancelled().code == -32800

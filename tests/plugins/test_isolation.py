@@ -13,7 +13,6 @@ from conductor.errors import withhold_details
 from conductor.plugins.isolation import (
     PluginInfo,
     as_isolated_process,
-    failure_info,
     parse_bootstrap_line,
     parse_plugin_info,
     plugin_info,
@@ -88,12 +87,6 @@ class Needed(Proxy):
 def test_a_component_is_required_unless_it_says_otherwise(params, required):
     assert parse_plugin_info(params) == PluginInfo(required)
     assert plugin_info(Needed())[1] == {"required": True}
-
-
-def test_a_process_says_why_it_is_about_to_end():
-    _, params = failure_info("failed: OSError: no disk")
-
-    assert parse_plugin_info(params).failed == "failed: OSError: no disk"
 
 
 def test_a_plugin_without_the_environment_still_has_the_path():

@@ -249,24 +249,3 @@ def test_the_lane_rules_hold_and_every_request_is_answered_once(settle, schedule
     for name, state in world.cancelled.items():
         was_cancelled = world.answers[name] == [-32800]
         assert was_cancelled == (state != "waiting"), (name, state)
-
-
-def test_the_lane_model_rejects_wrong_orders():
-    """A model that accepts everything would prove nothing."""
-    lanes = Lanes()
-    lanes.arrive(TO_AGENT, "a")
-    lanes.arrive(TO_AGENT, "b")
-    with pytest.raises(BrokenRule):
-        lanes.begins(TO_AGENT, "b")
-    lanes.begins(TO_AGENT, "a")
-    with pytest.raises(BrokenRule):
-        lanes.passes(TO_AGENT, "b")
-    lanes.lets_go("a")
-    lanes.arrive(TO_CLIENT, "answer(a)")
-    lanes.resumes(TO_CLIENT, "a", "answer(a)")
-    lanes.arrive(TO_CLIENT, "c")
-    with pytest.raises(BrokenRule):
-        lanes.begins(TO_CLIENT, "c")
-    lanes.passes(TO_AGENT, "b")
-    with pytest.raises(BrokenRule):
-        lanes.check_empty()

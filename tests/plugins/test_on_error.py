@@ -14,14 +14,9 @@ class Passing(Scripted):
     on_error = "pass"
 
 
-def _group():
-    return ExceptionGroup("both", [ValueError("a"), RequestError(-32123, "b")])
-
-
-@pytest.mark.parametrize("error", [ValueError, SystemExit, RecursionError, _group])
-async def test_a_failure_answers_a_request_and_drops_a_notification(error):
+async def test_a_failure_answers_a_request_and_drops_a_notification():
     async def fail(self, params, forward):
-        raise error()
+        raise ExceptionGroup("both", [ValueError("a"), RequestError(-32123, "b")])
 
     async with hop(Scripted(fail)) as on_hop:
         on_hop.client.ask("_x", {"n": 1})

@@ -440,7 +440,6 @@ def test_a_handler_that_fails_makes_prompt_fail_and_is_in_the_log_after_the_conv
     assert lines[log + 1] == "Traceback (most recent call last):"
     assert log > max(n for n, line in enumerate(lines) if line.startswith("tool: "))
     assert result.stderr.count("Traceback") == 1
-    assert "failed again" in lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,6 @@ class PromptContent(Proxy):
             file = await trio.to_thread.run_sync(write, session, media.name, media.data)
         except ValueError as exc:
             raise _error(block, str(exc)) from None
-        except _TooLarge:
-            raise _error(block, f"it is larger than `max_bytes` ({self.max_bytes})") from None
         except OSError as exc:
             log.warning("no file can be written", reason=str(exc))
             reason = exc.strerror if details_are_withheld() else exc
@@ -283,15 +281,9 @@ def _default_directory() -> Path:
     return user_state_path("acp-conductor", appauthor=False) / "prompt-files"
 
 
-class _TooLarge(Exception):
-    """A content has more bytes than a session may have in files."""
-
-
 @attrs.define(eq=False)
 class _SessionFiles:
     directory: Path
-    number: int = 0
-    size: int = 0
     kept: deque[tuple[Path, int]] = attrs.field(factory=deque)
     """The oldest first, with their sizes."""
 
@@ -310,21 +302,19 @@ class _PromptFiles:
 
     def write(self, session: str, name: str, content: bytes) -> Path:
         """Write a file with a name that ends with `name`, mode 0600. The oldest files of the
-        session are removed to make room. Raises `_TooLarge`."""
+        session are removed to make room. Raises `ValueError` if it is larger than all of them may
+        be."""
         if len(content) > self.max_bytes:
-            raise _TooLarge
+            raise ValueError(f"it is larger than `max_bytes` ({self.max_bytes})")
         files = self._files_of(session)
-        while files.size + len(content) > self.max_bytes:
-            oldest, size = files.kept.popleft()
+        while sum(size for _, size in files.kept) + len(content) > self.max_bytes:
+            oldest, _ = files.kept.popleft()
             oldest.unlink(missing_ok=True)
-            files.size -= size
-        files.number += 1
-        path = files.directory / f"{files.number}-{name}"
-        with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        descriptor, path = tempfile.mkstemp(suffix=f"-{name}", dir=files.directory)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        files.kept.append((path, len(content)))
-        files.size += len(content)
-        return path
+        files.kept.append((Path(path), len(content)))
+        return Path(path)
 
     def delete(self, session: str) -> None:
         """Remove the files of a session."""

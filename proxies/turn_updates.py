@@ -67,11 +67,11 @@ class _Kept:
     updates: deque[bytes] = attrs.field(factory=deque)
     size: int = 0
     turn_begins: trio.Event = attrs.field(factory=trio.Event)
-    """Set when a turn begins, and replaced when the last one ends."""
-    has_ended: bool = False
-    """Whether the session has ended."""
-    cancels: int = 0
-    """How often the user has cancelled."""
+    """Set when a turn begins, or the questions that wait for it are cancelled."""
+
+    def cancel_questions(self) -> None:
+        self.turn_begins.set()
+        self.turn_begins = trio.Event()
 
 
 @attrs.define
@@ -143,16 +143,13 @@ class TurnUpdates(Proxy):
         if session.id in self.kept:
             kept = self.kept[session.id]
             self._drop(session.id, kept, "the session has ended")
-            kept.has_ended = True
-            kept.turn_begins.set()
+            kept.cancel_questions()
 
     @on_cancel
     async def cancelled(self, session: Session) -> None:
         kept = self.kept[session.id]
-        kept.cancels += 1
         if not kept.running_turns:
-            kept.turn_begins.set()
-            kept.turn_begins = trio.Event()
+            kept.cancel_questions()
 
     # ----------------------------------------------------------------------------------------------
 
@@ -165,10 +162,9 @@ class TurnUpdates(Proxy):
         kept = self.kept[self.session_by_id(id).user_session.id]
         if kept.turn_begins.is_set():
             return True
-        cancels = kept.cancels
         self.release_lane()
         await kept.turn_begins.wait()
-        return not kept.has_ended and kept.cancels == cancels
+        return kept.running_turns > 0
 
     async def _send(self, kept: _Kept) -> None:
         """Send all, also what is appended meanwhile."""

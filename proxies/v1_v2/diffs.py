@@ -17,9 +17,8 @@ from proxies.v1_v2.members import Json, objects, text_block
 
 __all__ = ["diff_to_v1", "diff_to_v2"]
 
-_MAX_COMPARED: Final = 2000
-"""Most lines that are compared, on each side, without those that both sides begin and end with:
-the time grows with the square. More are replaced as a whole."""
+_MAX_COMPARED: Final = 20_000
+"""Lines of a text that is compared with the other one; more are replaced as a whole."""
 _NO_NEWLINE: Final = "\\ No newline at end of file"
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -92,26 +91,15 @@ def _range(lines: list[str]) -> str:
 
 def _changes(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
     """The lines of both texts with their sign: removed, added or both."""
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    yield from ((" ", line) for line in before[:start])
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    if max(len(old), len(new)) > _MAX_COMPARED:
-        yield from (("-", line) for line in old)
-        yield from (("+", line) for line in new)
-    else:
-        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-        for tag, i, j, k, m in matcher.get_opcodes():
-            if tag == "equal":
-                yield from ((" ", line) for line in old[i:j])
-            else:
-                yield from (("-", line) for line in old[i:j])
-                yield from (("+", line) for line in new[k:m])
-    yield from ((" ", line) for line in before[len(before) - end :])
+    opcodes = [("replace", 0, len(before), 0, len(after))]
+    if max(len(before), len(after)) <= _MAX_COMPARED:
+        opcodes = [*difflib.SequenceMatcher(None, before, after).get_opcodes()]
+    for tag, i, j, k, m in opcodes:
+        if tag == "equal":
+            yield from ((" ", line) for line in before[i:j])
+        else:
+            yield from (("-", line) for line in before[i:j])
+            yield from (("+", line) for line in after[k:m])
 
 
 # -- the texts of a patch --------------------------------------------------------------------------

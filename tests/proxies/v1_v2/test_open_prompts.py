@@ -44,14 +44,6 @@ async def test_an_accepted_prompt_ends_without_a_running_state(turns, turn, answ
     assert answers == [({"stopReason": "end_turn", "usage": {"n": 1}}, None)]
 
 
-@pytest.mark.parametrize("meta", [{"_meta": {"acp-conductor/handled": True}}, {}])
-async def test_an_answer_may_be_the_end(turns, turn, answers, meta):
-    turns.accepted(turn, {"messageId": "m", **(meta or {"stopReason": "refusal", "usage": 1})})
-
-    end = {"stopReason": "end_turn", **meta} if meta else {"stopReason": "refusal", "usage": 1}
-    assert answers == [(end, None)]
-
-
 async def test_the_answer_has_what_the_agent_told_about_prompt_and_turn(turns, turn, answers):
     turns.accepted(turn, {"messageId": "m", "_meta": {"a": 1, "b": 1}, "x": 1})
     turns.state({**IDLE, "_meta": {"b": 2}, "y": [2], "background": None})
@@ -60,24 +52,8 @@ async def test_the_answer_has_what_the_agent_told_about_prompt_and_turn(turns, t
     assert answers == [({"stopReason": "end_turn", "_meta": meta, "x": 1, "y": [2]}, None)]
 
 
-async def test_a_turn_that_ends_with_an_error_is_answered_with_it(turns, turn, answers):
-    error = {"code": -1, "message": "no"}
-    turns.accepted(turn, {})
-    turns.state({"state": "idle", "stopReason": "error", "error": error})
-
-    assert answers == [(None, error)]
-
-
 async def test_only_the_first_message_after_a_prompt_is_its_echo(turns):
     assert turns.is_echo({"messageId": "1"})
     assert turns.is_echo({"messageId": "1"})
     assert not turns.is_echo({"messageId": "2"})
     assert not turns.is_echo({})
-
-
-async def test_a_refused_prompt_has_no_end(turns, turn, answers):
-    turns.refused(turn)
-    turns.state({"state": "running"})
-    turns.state(IDLE)
-
-    assert (answers, turns.waiting) == ([], [])

@@ -247,7 +247,6 @@ _TYPES: Final = {
     **dict.fromkeys(("stdio", "local", "command"), "stdio"),
     **dict.fromkeys(("http", "streamablehttp", "httpstream", "remote"), "http"),
     "sse": "sse",
-    "acp": "acp",
 }
 """Types by their name in lower case without `-` and `_`."""
 _OTHER_NAMES: Final = {

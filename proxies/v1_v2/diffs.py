@@ -17,7 +17,7 @@ from proxies.v1_v2.members import Json, objects, text_block
 
 __all__ = ["diff_to_v1", "diff_to_v2"]
 
-_MAX_COMPARED: Final = 20_000
+_MAX_COMPARED: Final = 10_000
 """Lines of a text that is compared with the other one; more are replaced as a whole."""
 _NO_NEWLINE: Final = "\\ No newline at end of file"
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")

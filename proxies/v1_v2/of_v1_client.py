@@ -158,17 +158,17 @@ class OfV1Client(Side[_V1ClientSession]):
         id = str(result.get("sessionId", params.get("sessionId")))
         if method in ("session/new", "session/fork"):
             # a restarted agent may give an id again that it has given before
-            session = self._session(id)
+            session = self.sessions[id]
             session.shown = self._nothing_shown(session.shown)
         commands = result.get("availableCommands")
-        shown = self._session(id).shown
+        shown = self.sessions[id].shown
         if commands is not None:
             self.proxy.after_answer(self._announce, id, shown.commands(commands))
         return shown.setup_result(result)
 
     async def _load(self, params: Json) -> Json:
         """Open a session with its history, for a client that shows nothing of it yet."""
-        session = self._session(str(params.get("sessionId")))
+        session = self._session(params)
         session.shown = self._nothing_shown(session.shown)
         session.turns.replay_begins()
         try:
@@ -184,7 +184,7 @@ class OfV1Client(Side[_V1ClientSession]):
 
     async def set_mode(self, params: Json) -> Json:
         id = str(params.get("sessionId"))
-        shown = self._session(id).shown
+        shown = self.sessions[id].shown
         if shown.mode is None:
             raise RequestError(INVALID_PARAMS, "v1_v2: the agent has no option that is a mode")
         option = {"configId": shown.mode["configId"], "type": "id", "value": params.get("modeId")}
@@ -201,7 +201,7 @@ class OfV1Client(Side[_V1ClientSession]):
     async def set_option(self, params: Json) -> Json:
         result = await self._ask("session/set_config_option", set_option_params(params, 2))
         id = str(params.get("sessionId"))
-        shown = self._session(id).shown
+        shown = self.sessions[id].shown
         before = shown.mode
         options = shown.options(result.get("configOptions"))
         if shown.mode is not None and before is not None and shown.mode != before:
@@ -212,7 +212,7 @@ class OfV1Client(Side[_V1ClientSession]):
     async def prompt(self, params: Json) -> None:
         """Answered by the state that ends the turn (`update`)."""
         id = str(params.get("sessionId"))
-        session = self._session(id)
+        session = self.sessions[id]
         turns = session.turns
 
         def cancelled() -> None:
@@ -230,14 +230,14 @@ class OfV1Client(Side[_V1ClientSession]):
         turns.accepted(turn, accepted)
 
     def cancel(self, params: Json) -> None:
-        self._session(str(params.get("sessionId"))).turns.cancelled()
+        self._session(params).turns.cancelled()
 
     async def update(self, params: Json, forward: Forward) -> None:
         update = params.get("update")
         if not isinstance(update, dict):
             await forward()
             return
-        session = self._session(str(params.get("sessionId")))
+        session = self._session(params)
         kind = update.get("sessionUpdate")
         if kind in _USER_KINDS and session.turns.is_echo(update):
             return
@@ -247,7 +247,7 @@ class OfV1Client(Side[_V1ClientSession]):
             session.turns.state(update)
 
     async def permission(self, params: Json, forward: Forward) -> Any:
-        shown = self._session(str(params.get("sessionId"))).shown
+        shown = self._session(params).shown
         return await forward(shown.tool_calls.permission(params))
 
     # ----------------------------------------------------------------------------------------------

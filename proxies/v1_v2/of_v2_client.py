@@ -68,7 +68,7 @@ class OfV2Client(Side[_V2ClientSession]):
         else:
             result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
-        session = self._session(id)
+        session = self.sessions[id]
         if method == "session/resume":  # these have to come before the answer
             if isinstance(params.get("replayFrom"), dict):
                 await self._tell(id, {"sessionUpdate": "replay_complete"})
@@ -86,7 +86,7 @@ class OfV2Client(Side[_V2ClientSession]):
                     INVALID_PARAMS, "v1_v2: replayFrom: an agent of version 1 has `start`"
                 )
             if self._has("loadSession"):
-                self._session(id).converter.turn_ended()
+                self.sessions[id].converter.turn_ended()
                 return await self._ask("session/load", params)
             if resumes:
                 self.proxy.after_answer(self._no_history, id)
@@ -105,7 +105,7 @@ class OfV2Client(Side[_V2ClientSession]):
         return self.new_session().converter.setup_result(result)
 
     async def set_option(self, params: Json) -> Json:
-        converter = self._session(str(params.get("sessionId"))).converter
+        converter = self._session(params).converter
         option = converter.modes_option
         if option is not None and params.get("configId") == option["configId"]:
             mode = params.get("value")
@@ -119,7 +119,7 @@ class OfV2Client(Side[_V2ClientSession]):
         """Answered at once; a state says how the turn ended. One with the key of an earlier prompt
         is answered as that was, and does not run."""
         id = str(params.get("sessionId"))
-        session = self._session(id)
+        session = self.sessions[id]
         key = params.get("idempotencyKey")
         if key is not None and not (isinstance(key, str) and 1 <= len(key) <= 255):
             raise RequestError(INVALID_PARAMS, "v1_v2: idempotencyKey: 1 to 255 characters")
@@ -152,12 +152,12 @@ class OfV2Client(Side[_V2ClientSession]):
         if not isinstance(update, dict):
             await forward()
             return
-        converter = self._session(str(params.get("sessionId"))).converter
+        converter = self._session(params).converter
         for converted in converter.convert(update):
             await forward({**params, "update": converted})
 
     async def permission(self, params: Json, forward: Forward) -> Any:
-        converter = self._session(str(params.get("sessionId"))).converter
+        converter = self._session(params).converter
         return permission_result_to_v1(await forward(converter.permission(params)))
 
     # ----------------------------------------------------------------------------------------------

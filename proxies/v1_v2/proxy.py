@@ -22,7 +22,15 @@ from conductor.error_codes import (
     METHOD_NOT_FOUND,
     PROTOCOL_VERSION,
 )
-from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from conductor.proxy import (
+    Forward,
+    Proxy,
+    RequestError,
+    SessionSetup,
+    on,
+    on_session_setup,
+    per_session,
+)
 from proxies.v1_v2.handshake import initialize_params, initialize_result
 from proxies.v1_v2.of_v1_client import OfV1Client
 from proxies.v1_v2.of_v2_client import OfV2Client
@@ -108,26 +116,11 @@ class V1V2(Proxy):
             return await forward()
         return await self._sides.log_out(params)
 
-    @on("session/new")
-    async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._set_up("session/new", params, forward)
-
-    @on("session/fork")
-    async def fork_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._set_up("session/fork", params, forward)
-
-    @on("session/load")
-    async def load_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._set_up("session/load", params, forward)
-
-    @on("session/resume")
-    async def resume_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._set_up("session/resume", params, forward)
-
-    async def _set_up(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
+    @on_session_setup
+    async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         if self._sides is None:
             return await forward()
-        return await self._sides.set_up(method, params)
+        return await self._sides.set_up(f"session/{setup.opened_by}", setup.params)
 
     @on("session/list")
     async def list_sessions(self, params: dict[str, Any], forward: Forward) -> Any:

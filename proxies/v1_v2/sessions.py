@@ -112,10 +112,9 @@ def option_of_modes(modes: Any, options: list[Json]) -> Json | None:
         return None
     if not objects(modes.get("availableModes")):
         return None
-    taken = {each.get("configId") for each in options}
     values = [renamed(each, {"id": "value"}) for each in objects(modes.get("availableModes"))]
     return {
-        "configId": next(id for id in (_MODE, "session_mode", "_mode") if id not in taken),
+        "configId": _MODE,
         "name": "Mode",
         "category": _MODE,
         "type": "select",

@@ -29,8 +29,8 @@ class Side(Generic[SessionT]):
     result: Json
     """The agent's `initialize` result."""
 
-    def _session(self, id: str) -> SessionT:
-        return self.sessions[id]
+    def _session(self, params: Json) -> SessionT:
+        return self.sessions[str(params.get("sessionId"))]
 
     async def _ask(self, method: str, params: Json) -> Json:
         result = await self.proxy.agent.request(method, params)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from functools import partial
 
 import pytest
 import trio
-from support.raw_json import compact, dumps
+from support.raw_json import dumps
 
 from conductor import log
 from conductor.adapters.negotiated import announced_by_agent, announced_by_client
@@ -108,23 +107,6 @@ async def test_a_chain_with_an_agent_in_python_has_what_its_file_says(tmp_path, 
         if row.side == side
         if row.name in expected
     ]
-
-
-@pytest.mark.parametrize("fits", [True, False])
-async def test_a_chain_in_which_both_fit_has_no_adapter(tmp_path, fits):
-    answer = ABLE_AGENT if fits else PLAIN
-    line = compact({"jsonrpc": "2.0", "id": "ID", "result": answer})
-    (tmp_path / "agent.py").write_text(
-        "import json, sys\n"
-        "for line in sys.stdin:\n"
-        f"    print({line!r}.replace('\"ID\"', str(json.loads(line)['id'])), flush=True)\n"
-    )
-    agent = f"{{run: [{sys.executable}, -S, agent.py], cwd: .}}"
-    adapt = dict.fromkeys(ROWS.keys() - UNDECIDABLE, "auto")
-
-    found = await inserted(chain_file(tmp_path, adapt, agent), ABLE_CLIENT if fits else PLAIN)
-
-    assert set(found) == (set() if fits else adapt.keys() - PEERS.keys())
 
 
 # -- peers that answer with something else than the protocol says ----------------------------------

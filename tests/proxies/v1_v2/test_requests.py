@@ -207,29 +207,6 @@ async def test_a_mode_that_the_agent_does_not_have_is_an_error_with_the_name(cha
 # -- cancellation ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("method", ["session/list", "session/set_config_option", "session/fork"])
-async def test_a_cancelled_request_is_cancelled_at_the_agent(chain, version, method):
-    agent = agent_of(3 - version)
-    cancelled = trio.Event()
-
-    async def wait(params):
-        try:
-            await trio.sleep_forever()
-        finally:
-            cancelled.set()
-
-    agent.handlers[method] = wait
-    async with chain(V1V2(3 - version), agent, strict=True) as client:
-        session = await opened(client, version)
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(client.request, method, {**SETUP, "sessionId": session})
-            await agent.transcript.wait(f"{method}?")
-            tasks.cancel_scope.cancel()
-        with trio.fail_after(5):
-            await cancelled.wait()
-
-
 async def test_a_cancelled_prompt_of_version_1_is_a_cancelled_turn_of_version_2(chain):
     agent = agent_of(2)
     cancelled = trio.Event()

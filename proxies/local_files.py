@@ -34,9 +34,9 @@ from conductor.proxy import (
     on,
     on_session,
 )
-from proxies.shared.ask_first import ask_first
 from proxies.shared.capabilities import announce
 from proxies.shared.session_files import (
+    ask_first,
     read_text,
     resolved_inside,
     session_directories,

@@ -39,6 +39,8 @@ from conductor.proxy import (
 
 __all__ = ["RateLimit"]
 
+_UNLIMITED = 1_000_000
+
 
 @attrs.define(eq=False)
 class _CountedTurn:
@@ -60,7 +62,7 @@ class RateLimit(Proxy):
     _starts: deque[float] = attrs.field(init=False)
     """Start times of the last prompts."""
     _waiting: int = attrs.field(default=0, init=False)
-    _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
+    _turns: trio.Semaphore = attrs.field(init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
 
     running = per_session(list[_CountedTurn])
@@ -69,8 +71,7 @@ class RateLimit(Proxy):
         if self.prompts is None and self.at_once is None:
             raise ValueError("there is no limit: give `prompts` or `at_once`")
         self._starts = deque(maxlen=self.prompts or 0)
-        if self.at_once is not None:
-            self._turns = trio.Semaphore(self.at_once, max_value=self.at_once)
+        self._turns = trio.Semaphore(self.at_once or _UNLIMITED)
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
@@ -124,8 +125,6 @@ class RateLimit(Proxy):
         return starts[-self.prompts] + self.per.total_seconds()
 
     def _try_acquire_turn(self) -> bool:
-        if self._turns is None:
-            return True
         try:
             self._turns.acquire_nowait()
         except trio.WouldBlock:
@@ -137,13 +136,11 @@ class RateLimit(Proxy):
         self._waiting += 1
         try:
             async with self._queue:
-                if self._turns is not None:
-                    await self._turns.acquire()
+                await self._turns.acquire()
                 try:
                     await trio.sleep_until(self._earliest(self._starts))
                 except trio.Cancelled:
-                    if self._turns is not None:
-                        self._turns.release()
+                    self._turns.release()
                     raise
                 self._starts.append(trio.current_time())
         finally:
@@ -153,5 +150,4 @@ class RateLimit(Proxy):
         for turn in turns:
             if turn in running:
                 running.remove(turn)
-                if self._turns is not None:
-                    self._turns.release()
+                self._turns.release()

@@ -1,4 +1,4 @@
-"""`local_terminals`: commands for an agent. `terminal` runs one, `content` shows it in calls."""
+"""`local_terminals`: commands for an agent. `terminal` runs them, and shows them in tool calls."""
 
 from proxies.local_terminals.proxy import LocalTerminals
 

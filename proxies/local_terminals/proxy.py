@@ -40,21 +40,20 @@ from conductor.proxy import (
     on_session_end,
     on_update,
 )
-from proxies.local_terminals.content import TerminalContent
 from proxies.local_terminals.terminal import (
     LocalTerminal,
     OutputTail,
+    TerminalContent,
     argv_of,
     shown_command,
 )
-from proxies.shared.ask_first import ask_first
 from proxies.shared.capabilities import (
     SESSION,
     announce,
     has_capability,
     with_capability,
 )
-from proxies.shared.session_files import resolved_inside, session_directories
+from proxies.shared.session_files import ask_first, resolved_inside, session_directories
 
 __all__ = ["LocalTerminals"]
 

@@ -1,4 +1,8 @@
-"""A command that runs for an agent: its output, exit status, and the requests of `terminal/*`."""
+"""Commands that run for an agent: their output, exit status, and how tool calls show them.
+
+A tool call shows a terminal as text, as it is when the update passes, and once more when it has
+ended: the client has none.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,26 @@ import codecs
 import shlex
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
+from conductor.bounded_dict import BoundedDict
 from conductor.proxy.commands import RunningCommand, open_command
 from proxies.shared.client_texts import console_text, exit_text
 
-__all__ = ["LocalTerminal", "OutputTail", "argv_of", "shown_command"]
+__all__ = ["LocalTerminal", "OutputTail", "TerminalContent", "argv_of", "shown_command"]
 
 _GRACE: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 _MAX_SHOWN: Final = 16 * 1024
 """Bytes of the output that the user sees."""
 _MAX_COMMAND: Final = 1000
+_MAX_REMEMBERED: Final = 100
+"""Ended terminals, and tool calls with a terminal, that are remembered; the oldest are
+forgotten."""
 
 
 @attrs.define(eq=False)
@@ -121,6 +129,58 @@ class LocalTerminal:
             self.output.add(data)
 
 
+@attrs.define(eq=False)
+class TerminalContent:
+    """The terminals and the tool calls of a chain."""
+
+    _running: dict[str, LocalTerminal] = attrs.field(factory=dict, init=False)
+    _ended: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
+    )
+    """Output of ended terminals, by id."""
+    _calls: BoundedDict[tuple[str, str], list[Any]] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
+    )
+    """The content of tool calls with a terminal that runs, by session and call."""
+
+    def add(self, id: str, terminal: LocalTerminal) -> None:
+        self._running[id] = terminal
+
+    def ended(self, id: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Take the end of a terminal; yields sessions, and the updates that show it there."""
+        _set_as_newest(self._ended, id, self._running.pop(id).text())
+        for (session, call), content in list(self._calls.items()):
+            if id not in _terminals(content):
+                continue
+            if self._running.keys().isdisjoint(_terminals(content)):
+                del self._calls[session, call]
+            shown = [self._shown(each) for each in content]
+            update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "content": shown}
+            yield session, update
+
+    def convert(self, session: str, call: dict[str, Any]) -> None:
+        """Replace the terminals in a tool call, or in an update of one."""
+        content = call.get("content")
+        if not isinstance(content, list):
+            return
+        key = session, str(call.get("toolCallId"))
+        terminals = _terminals(content)
+        if self._running.keys().isdisjoint(terminals):
+            self._calls.pop(key, None)
+        else:
+            _set_as_newest(self._calls, key, content)
+        if terminals:
+            call["content"] = [self._shown(each) for each in content]
+
+    def _shown(self, part: Any) -> Any:
+        for id in _terminals([part]):
+            terminal = self._running.get(id)
+            text = self._ended.get(id, "[terminal]") if terminal is None else terminal.text()
+            shown = {"type": "content", "content": {"type": "text", "text": text}}
+            return {**shown, "_meta": part["_meta"]} if "_meta" in part else shown
+        return part
+
+
 def argv_of(command: str, args: Sequence[str]) -> list[str]:
     """The argv to execute: the program with its arguments, or, without arguments, a shell with the
     line, as agents send it."""
@@ -139,3 +199,18 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _terminals(content: list[Any]) -> list[str]:
+    """The ids of the terminals in a content."""
+    return [
+        id
+        for each in content
+        if isinstance(each, dict) and each.get("type") == "terminal"
+        if isinstance(id := each.get("terminalId"), str)
+    ]
+
+
+def _set_as_newest(kept: BoundedDict[Any, Any], key: Any, value: Any) -> None:
+    kept[key] = value
+    kept.move_to_end(key)

@@ -52,8 +52,6 @@ _MOST_SUBAGENTS = 200
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
 """Members of requests other than prompts that the model may read. Other members, such as the
 environment and headers of MCP servers, are for the agent."""
-_NO_CONTENT: dict[str, Any] = {"type": "text", "text": ""}
-_CHUNK_MEMBERS = frozenset({"sessionUpdate", "content", *TEXT_CHUNKS.values()})
 
 
 def _check_names(instance: Any, field: Any, value: list[str]) -> None:
@@ -161,14 +159,17 @@ class Redact(Proxy):
             await self._note_subagent(params["sessionId"], params["update"])
         if text is None or params["update"]["sessionUpdate"] not in TEXT_CHUNKS:
             params = self._texts.clean(params, REQUEST)
-        elif not _is_plain(params):
-            params = with_chunk_text(self._texts.clean(with_chunk_text(params, ""), REQUEST), text)
+        else:
+            others = with_chunk_text(params, "")
+            if (cleaned := self._texts.clean(others, REQUEST)) is not others:
+                params = with_chunk_text(cleaned, text)
         for shown in await self.streams[params["sessionId"]].rewrite(params):
             await forward(shown)
 
     @on("auth/status_update", "elicitation/complete")
     async def notification(self, params: dict[str, Any], forward: Forward) -> None:
-        await self._forward_redacted(params, forward)
+        cleaned = self._texts.clean(params, REQUEST)
+        await (forward() if cleaned is params else forward(cleaned))
 
     @on("session/request_permission", "elicitation/create")
     async def question(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -210,10 +211,6 @@ class Redact(Proxy):
             raise RequestError(exc.code, *cleaner.clean([exc.message, exc.data], {})) from None
         return cleaner.clean(result, ANSWER)
 
-    async def _forward_redacted(self, params: dict[str, Any], forward: Forward) -> None:
-        cleaned = self._texts.clean(params, REQUEST)
-        await (forward() if cleaned is params else forward(cleaned))
-
     async def _flush(self, session_id: str) -> None:
         """Send the held-back ends of a session's texts."""
         for shown in await self.streams[session_id].end():
@@ -239,16 +236,3 @@ class Redact(Proxy):
             await self._flush(session)
             below = self.subagents[session].items()
             ended += [each for each, runs in below if not runs and each not in seen]
-
-
-def _is_plain(params: dict[str, Any]) -> bool:
-    """Whether a chunk has no other member that could contain a secret."""
-    update = params["update"]
-    content = update.get("content", _NO_CONTENT)
-    return (
-        len(params) == 2
-        and isinstance(content, dict)
-        and update.keys() <= _CHUNK_MEMBERS
-        and content.keys() <= _NO_CONTENT.keys()
-        and content.get("type") in ("text", None)
-    )

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-__all__ = ["ANSWER", "KEEP", "REQUEST", "TextCleaner", "decoded", "encoded"]
+__all__ = ["ANSWER", "REQUEST", "TextCleaner"]
 
 
 @attrs.frozen(eq=False)
@@ -230,22 +230,14 @@ class TextCleaner:
             return text
         if at is TERMINAL:
             try:
-                shown = decoded(text)
+                shown = base64.b64decode(text).decode("latin-1")  # a character per byte
             except ValueError:
                 return self.change(text)
             new = self.change(shown)
-            return text if new == shown else encoded(new)
+            encoded = base64.b64encode(new.encode("latin-1", "replace")).decode()
+            return text if new == shown else encoded
         new = self.change(text)
         return text if new == text else new
-
-
-def decoded(data: str) -> str:
-    """Decode base64 terminal output to one character per byte."""
-    return base64.b64decode(data).decode("latin-1")
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode("latin-1", "replace")).decode()
 
 
 def _table(at: Table | ByDiscriminator | _LeafKind, value: Mapping[str, Any]) -> Table:

@@ -165,16 +165,6 @@ async def test_version_2_names_the_type_and_has_the_capabilities_elsewhere(chain
     assert found[2]["type"] == "http"
 
 
-@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
-async def test_every_request_that_opens_a_session_is_amended(chain, method):
-    agent = FakeAgent(handlers={method: lambda params: {"sessionId": "s2"}})
-    async with chain(McpServers([Server("x", ["/bin/x"])]), agent) as client:
-        await client.initialize()
-        await client.request(method, {"sessionId": "s", "cwd": "/work", "mcpServers": []})
-
-    assert agent.transcript.of(method, "request")[0].params["mcpServers"] == [stdio("x")]
-
-
 def strict_agent(refused):
     """An agent that refuses sessions with this server, and names it."""
 

@@ -29,14 +29,6 @@ def test_a_program_that_is_not_installed(argv, warning):
     assert program_warning(argv) == warning
 
 
-def test_path_of_the_environment_counts(tmp_path):
-    program = tmp_path / "mine"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    assert program_warning(["mine"], {"PATH": str(tmp_path)}) is None
-    assert program_warning(["mine"], {"OTHER": "x"}) == "command not found: mine"
-
-
 def test_proxies_that_start_programs_tell(tmp_path):
     agents = [
         OtherAgent(run=["sh"]),

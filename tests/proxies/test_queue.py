@@ -168,16 +168,6 @@ async def test_a_failed_turn_lets_the_next_one_start(chain):
     assert sent.answers == {"1": -32000, "2": {"stopReason": "end_turn"}}
 
 
-async def test_sessions_do_not_wait_for_each_other(chain):
-    agent = agent_that_waits()
-    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
-        sent = Prompts(nursery, client, await opened(client))
-        await sent.send("1")
-        other = await client.new_session("/work")
-        assert await client.prompt(other, "2") == {"stopReason": "end_turn"}
-        agent.go_on.set()
-
-
 async def test_the_end_of_a_session_drops_what_waits(chain):
     agent = agent_that_waits(handlers={"session/close": lambda params: {}})
     async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
@@ -210,18 +200,6 @@ async def test_in_version_2_a_prompt_waits_until_the_agent_is_idle(chain):
         assert sent.answers["3"] == -32800
         states = [u["state"] for u in client.transcript.updates() if u.get("state")]
         assert states == ["running", "idle", "running"]  # the command is part of no turn
-
-
-async def test_in_version_2_steered_prompts_reach_the_agent_at_once(chain):
-    agent = agent_of_version_2()
-    proxy = Queue(when_busy="steer")
-    async with chain(proxy, agent) as client, trio.open_nursery() as nursery:
-        sent = Prompts(nursery, client, await opened(client, version=2))
-        await sent.send("1", "2")
-        assert prompts(agent) == ["1", "2"]
-        agent.end(sent.session)
-        await sent.send("3")
-        assert prompts(agent) == ["1", "2", "3"]
 
 
 async def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered(chain):

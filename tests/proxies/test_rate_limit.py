@@ -100,39 +100,6 @@ async def test_the_limit_of_concurrent_turns_holds(chain, virtual_clock, at_once
     assert [when for when, _, _ in answers] == ends
 
 
-async def test_other_messages_pass_those_that_wait(chain, virtual_clock):
-    agent = FakeAgent(turns=[[think], [think]])
-    async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
-        await client.initialize()
-        one, two = [await client.new_session("/work") for _ in range(2)]
-        nursery.start_soon(client.prompt, one, "hi")
-        nursery.start_soon(client.prompt, two, "hi")
-        await trio.testing.wait_all_tasks_blocked()
-
-        assert await client.new_session("/work") == "session-3"
-
-
-async def test_a_prompt_that_waits_can_be_cancelled(chain, virtual_clock):
-    agent = FakeAgent(turns=[[think], ["third"]])
-    async with chain(RateLimit(at_once=1), agent) as client:
-        await client.initialize()
-        one, two = [await client.new_session("/work") for _ in range(2)]
-        answers = []
-
-        async def prompt(session):
-            answers.append((session, await client.prompt(session, "hi")))
-
-        async with trio.open_nursery() as nursery:
-            for session in (one, two):
-                nursery.start_soon(prompt, session)
-                await trio.testing.wait_all_tasks_blocked()
-            client.cancel(two)
-        assert answers == [(two, {"stopReason": "cancelled"}), (one, ENDED)]
-        assert await client.prompt(two, "hi") == ENDED
-        assert client.transcript.text() == "third"
-    assert len(agent.transcript.of("session/cancel")) == 1
-
-
 async def test_a_failed_turn_does_not_count(chain, virtual_clock):
     def fail(params):
         raise RequestError(-32603, "no")

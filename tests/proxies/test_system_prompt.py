@@ -129,17 +129,6 @@ async def test_another_agent_may_be_left_alone(chain):
     assert found == [["one"], ["two"]]
 
 
-async def test_a_loaded_session_has_it_in_its_history(chain):
-    agent = FakeAgent(handlers={"session/load": lambda params: {}})
-    async with chain(SystemPrompt("Be kind."), agent) as client:
-        await client.initialize()
-        await client.request("session/load", {**NEW, "sessionId": "s"})
-        await client.prompt("s", "one")
-
-    (prompt,) = agent.transcript.of("session/prompt", "request")
-    assert prompt.params["prompt"] == [{"type": "text", "text": "one"}]
-
-
 async def test_a_link_leads_to_a_file_of_the_project_or_of_the_user(chain, tmp_path):
     """An agent in a sandbox can replace the file in its project by a link to a key."""
     project, key = tmp_path / "project", tmp_path / "key"

@@ -173,13 +173,8 @@ async def test_a_remote_client_gets_the_reason_without_files_of_the_server(
     assert "state" not in said + listed
 
 
-@pytest.mark.parametrize("home", [True, False])
-async def test_there_are_no_checkpoints_of_the_home_directory_or_of_themselves(
-    chain, project, tmp_path, monkeypatch, home
-):
-    if home:
-        monkeypatch.setenv("HOME", str(project))
-    proxy = Checkpoint(directory=tmp_path / "state" if home else project / "state")
+async def test_there_are_no_checkpoints_of_the_home_directory(chain, project, proxy, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
     async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
         session = await opened(client, project)
         await client.prompt(session, "hi")

@@ -57,30 +57,3 @@ def test_chunks_may_be_cut_anywhere(size, text):
     shown = "".join(map(user.feed, pieces)) + user.end()
 
     assert shown == f"hi, {ONE}"
-
-
-def test_text_without_the_end_of_a_part_is_shown():
-    user = UserText(1000)
-
-    assert [user.feed(text) for text in ["<context", ' source="a">\nA', "\n"]] == ["", "", ""]
-    assert user.end() == '<context source="a">\nA\n'
-    assert user.feed("hi") == "hi"
-
-
-def test_withheld_text_is_bounded():
-    user = UserText(30)
-
-    assert user.feed(ONE[:30]) == ""
-    assert user.feed("x" * 10) == ONE[:30] + "x" * 10
-    assert user.feed(ONE) == ONE
-    assert user.end() == ""
-
-
-def test_every_message_has_a_start_of_its_own():
-    user = UserText(1000)
-
-    assert user.feed(f"{ONE}\n\nhi") == "hi"
-    assert user.end() == ""
-    assert user.feed(ONE) == ""
-    assert user.feed("\n") == ""
-    assert user.feed("\nhi\n") == "hi\n"

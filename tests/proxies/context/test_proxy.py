@@ -114,15 +114,6 @@ async def test_a_command_that_cannot_be_run_says_why(chain, tmp_path):
     )
 
 
-async def test_nothing_is_added_when_there_is_nothing(chain, tmp_path):
-    agent = FakeAgent()
-    async with chain(PromptContext(files=["AGENTS.md"], command=["true"]), agent) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session(str(tmp_path)), "hi")
-
-    assert prompts_of(agent) == [["hi"]]
-
-
 async def test_the_user_sees_what_was_added_and_the_agent_is_not_asked(chain):
     agent = FakeAgent()
     async with chain(PromptContext(text="Be brief."), agent) as client:

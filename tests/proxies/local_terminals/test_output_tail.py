@@ -14,22 +14,6 @@ def tail(data, limit, *, is_ended=True, parts=1):
     return found.text(is_ended=is_ended)
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [
-        ("abc", 3, ("abc", False)),
-        ("abcd", 3, ("bcd", True)),
-        ("aäö", 3, ("ö", True)),
-        ("a😀", 4, ("😀", True)),
-        ("a😀", 3, ("", True)),
-        ("x", 0, ("", True)),
-        ("", 0, ("", False)),
-    ],
-)
-def test_it_is_cut_from_the_start_before_a_whole_character(text, limit, expected):
-    assert tail(text.encode(), limit) == expected
-
-
 @pytest.mark.parametrize("text", ["ä", "€", "😀"])
 def test_an_incomplete_character_waits_for_its_rest(text):
     data = text.encode()

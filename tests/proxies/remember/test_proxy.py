@@ -271,16 +271,6 @@ async def test_an_agent_that_does_not_say_what_it_offers_is_asked_to_set_it(
     assert list(result) == ["configOptions"]
 
 
-async def test_only_what_the_agent_still_offers_is_set(chain, tmp_path):
-    await chosen(chain, Remember(directory=tmp_path))
-    agent = Settable(modes=MODES[:1])
-    async with chain(Remember(directory=tmp_path), agent.agent()) as client:
-        await client.initialize()
-        assert values(await new(client)) == ("ask", "l")
-
-    assert agent.asked == ["l"]
-
-
 async def test_a_refused_setting_is_not_remembered_and_a_refusal_leaves_the_others(chain, tmp_path):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
         await client.initialize()

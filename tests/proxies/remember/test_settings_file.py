@@ -1,11 +1,9 @@
-import fcntl
 import json
 import os
 import stat
 
 import pytest
 
-from proxies.remember import settings_file
 from proxies.remember.settings_file import SettingsFile
 
 MODE = ("mode", "", "code")
@@ -67,14 +65,3 @@ def test_a_file_that_another_user_has_put_there_sets_nothing(file, monkeypatch):
         file.latest()
     with pytest.raises(PermissionError, match="belongs to another user"):
         file.add("s", MODE)
-
-
-def test_a_process_that_keeps_the_lock_is_not_waited_for_without_end(file, monkeypatch):
-    file.add("s", MODE)
-    monkeypatch.setattr(settings_file, "_PATIENCE", 0.0)
-    with file.path.with_suffix(".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError, match="another process has locked it"):
-            file.add("s", ("mode", "", "other"))
-
-    assert file.latest() == [MODE]

@@ -70,6 +70,12 @@ def test_a_path_glob_takes_linear_time(glob):
     ("glob", "path", "directory", "expected"),
     [
         ("*.py", "/w*/a.py", "/w*", True),
+        ("*.py", "/w/src/a.py", "/w", False),
+        ("**/*.py", "/w/a.py", "/w", True),
+        ("**/*.py", "/w/src/deep/a.py", "/w", True),
+        ("src", "/w/src2/a.py", "/w", False),
+        ("a?", "/w/ab", "/w", True),
+        ("a?", "/w/a/", "/w", False),
         ("*.py", "/work/a.py", "/w*", False),
         (".", "/w", "/w", True),
         (".", "/w/a", "/w", True),

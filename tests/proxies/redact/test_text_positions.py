@@ -7,16 +7,15 @@ import base64
 import copy
 import json
 from functools import cache
-from pathlib import Path
+from itertools import product
 
 import pytest
+from support.schema_instances import Schema
 
-import conductor.schema
 from conductor.schema.methods import V1, V2
 from proxies.redact.text_positions import ANSWER, REQUEST, TextCleaner
 
-DATA = Path(conductor.schema.__file__).parent / "data"
-FILES = ["newest/v1", "newest/v2", "2026-08/v1", "2026-08/v2"]
+STATES = ("newest", "2026-08")
 SECRET = "the-secret"
 SHOWN = "[redacted]"
 BASE64 = base64.b64encode(SECRET.encode()).decode()
@@ -34,87 +33,29 @@ OUTSIDE = {
 }
 
 
-class Schema:
-    """Makes instances of a schema's types, each with a secret in one place."""
-
-    def __init__(self, name):
-        self.types = json.loads((DATA / f"{name}.json").read_text())["$defs"]
-
-    def follow(self, node):
-        while "$ref" in node:
-            node = self.types[node["$ref"].rpartition("/")[2]]
-        return node
-
-    def merged(self, node):
-        """An object with what it takes over from others."""
-        node = self.follow(node)
-        whole = {"properties": {}, "required": []}
-        for part in [*map(self.merged, node.get("allOf", ())), node]:
-            whole["properties"] |= part.get("properties", {})
-            whole["required"] = [*whole["required"], *part.get("required", ())]
-            for key in ("anyOf", "oneOf", "type", "const", "enum", "items", "additionalProperties"):
-                if key in part:
-                    whole[key] = part[key]
-        return whole
-
-    def smallest(self, node, depth=0):
-        node = self.merged(node)
-        if "const" in node or "enum" in node:
-            return node.get("const", (node.get("enum") or [None])[0])
-        for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):
-            return (
-                {**self.members(node, depth), **found}
-                if isinstance(found := self.smallest(choice, depth + 1), dict)
-                else found
-            )
-        kind = node.get("type", "object")
-        kind = kind[0] if isinstance(kind, list) else kind
-        if kind == "object":
-            return self.members(node, depth)
-        return {"array": [], "string": "x", "boolean": True, "null": None}.get(kind, 1)
-
-    def members(self, node, depth):
-        required = {*node["required"], *(k for k, v in node["properties"].items() if "const" in v)}
-        return {
-            name: self.smallest(node["properties"][name], depth + 1)
-            for name in required
-            if name in node["properties"] and depth < 12
-        }
-
-    def variants(self, node, seen=()):
-        """Instances with a secret, each in another place that is a text by its type."""
-        ref = node.get("$ref", "").rpartition("/")[2]
-        if seen.count(ref) > 1:
-            return
-        seen = (*seen, ref) if ref else seen
-        whole = self.merged(node)
-        if "const" in whole or "enum" in whole:
-            return
-        if self.is_string(whole):
-            yield SECRET
-        required, choices = (
-            self.members(whole, 0),
-            [*whole.get("anyOf", ()), *whole.get("oneOf", ())],
-        )
-        for choice in choices:
-            for value in self.variants(choice, seen):
-                yield {**required, **value} if isinstance(value, dict) else value
-        smallest = required if choices else self.smallest(node)
-        for name, member in whole["properties"].items():
-            for value in self.variants(member, seen):
-                yield {**smallest, name: value}
-        if isinstance(whole.get("items"), dict):
-            yield from ([value] for value in self.variants(whole["items"], seen))
-        if isinstance(whole.get("additionalProperties"), dict):
-            members = self.variants(whole["additionalProperties"], seen)
-            yield from ({"any": value} for value in members)
-
-    def is_string(self, node):
-        kind = self.follow(node).get("type")
-        return kind == "string" or (isinstance(kind, list) and "string" in kind)
-
-
 schema_of = cache(Schema)
+
+
+def variants(schema, node, above=()):
+    """Instances with a secret, each in another place that is a text by its type."""
+    for shape in schema.shapes(node):
+        if {"const", "enum"} & shape.node.keys() or (shape.names and above.count(shape.names) > 1):
+            continue
+        inside = (*above, shape.names)
+        match shape.kind:
+            case "string":
+                yield SECRET
+            case "array":
+                yield from ([each] for each in variants(schema, shape.node["items"], inside))
+            case "map":
+                values = shape.node["additionalProperties"]
+                yield from ({"any": each} for each in variants(schema, values, inside))
+            case "object":
+                smallest = schema.minimal(shape)
+                for name, member in shape.members.items():
+                    for each in variants(schema, member, inside):
+                        yield {**smallest, name: each}
+
 
 KEPT = {
     # identifiers, which have to be the same in other messages
@@ -141,16 +82,16 @@ def member_of(value):
 
 
 def cases():
-    for file in FILES:
-        types = schema_of(file).types
-        for method in (V1 if file.endswith("v1") else V2).values():
+    for state, (version, methods) in product(STATES, ((1, V1), (2, V2))):
+        types = schema_of(state, version).definitions
+        for method in methods.values():
             outside = method.name in OUTSIDE or method.name.startswith("proxy/")
             is_asked = not outside and method.params in types
             if is_asked and (method.source == "agent" or method.name == "session/prompt"):
-                yield pytest.param(file, method.params, REQUEST, id=f"{file}-{method.params}")
+                yield state, version, method.params, REQUEST
             is_answered = not outside or method.name.startswith(("fs/", "terminal/"))
             if is_answered and method.result in types:
-                yield pytest.param(file, method.result, ANSWER, id=f"{file}-{method.result}")
+                yield state, version, method.result, ANSWER
 
 
 CLEANER = TextCleaner(lambda text: text.replace(SECRET, SHOWN))
@@ -160,10 +101,11 @@ def replaced(value, old, new):
     return json.loads(json.dumps(value).replace(json.dumps(old), json.dumps(new)))
 
 
-@pytest.mark.parametrize(("file", "name", "table"), list(cases()))
-def test_every_text_is_looked_at_and_nothing_else(file, name, table):
-    schema = schema_of(file)
-    for value in schema.variants({"$ref": f"#/$defs/{name}"}):
+@pytest.mark.parametrize(
+    ("state", "version", "name", "table"), list(cases()), ids=lambda each: str(each)[:40]
+)
+def test_every_text_is_looked_at_and_nothing_else(state, version, name, table):
+    for value in variants(schema_of(state, version), {"$ref": f"#/$defs/{name}"}):
         before, member = copy.deepcopy(value), member_of(value)
         if '"terminal_update"' in json.dumps(value) and member == "data":
             encoded = replaced(value, SECRET, BASE64)

@@ -57,11 +57,15 @@ class TurnEnforcement(Blocker):
         spec = self.spec
         self.hop = TurnObserver(self.link, self.speaks_version_2)
         if spec.request_timeout or spec.stall_timeout is not None:
-            from conductor.supervision.stall_detector import StallDetector, StallMonitor
+            from conductor.supervision.stall_detector import StallMonitor
 
-            detector = StallDetector(self.hop.turns, spec.stall_timeout, spec.on_stall)
             self.stall_monitor = StallMonitor(
-                detector, spec.request_timeout, self._time_out, self._escalate
+                self.hop.turns,
+                spec.stall_timeout,
+                spec.on_stall,
+                spec.request_timeout,
+                self._time_out,
+                self._escalate,
             )
             self.stall_monitor.insert(self.link)
 
@@ -125,7 +129,7 @@ class TurnEnforcement(Blocker):
         since = self.hop.turns.cancelled_since(session)
         if since is None or self.stall_monitor is None:
             return since
-        is_escalating = self.stall_monitor.detector.is_escalating(session)
+        is_escalating = self.stall_monitor.is_escalating(session)
         return float("inf") if is_escalating else since  # `on_stall` ends it
 
     def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:

@@ -43,9 +43,6 @@ class RestartOutcome(msgspec.Struct, frozen=True):
     """Sessions with a conversation that an agent has loaded without any history."""
     has_lost_login: bool = False
     """Whether an agent has lost sessions because it requires a login again."""
-    login_is_stale: bool = False
-    """Whether the client has logged in at an agent's process before this one, and not at this one:
-    it may require a login again."""
     cause: str = ""
     """The failure before it, in the component's own words (stderr); empty if it had none."""
 

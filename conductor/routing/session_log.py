@@ -5,11 +5,12 @@ request that set it up, with their results. For a proxy, the results of its succ
 too: a restarted proxy repeats its set-up against them, without a message to the agent. Of an agent,
 mode, model and options that were set are recorded, too (`session_settings`). Prompts and updates
 are not recorded. The stages of a link that see these messages are `LoggedSetups` and
-`SuccessorSetups`.
+`SuccessorSetups`; `LostSessions` refuses the sessions that a restarted agent could not restore.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -22,15 +23,23 @@ from conductor.acp import (
     SESSION_SETUP_METHODS,
     session_id_of,
 )
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INVALID_REQUEST, Payload, exception_to_error
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    exception_to_error,
+)
 from conductor.limits import Limits
-from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
+from conductor.routing.stage import EVERY, ForwardRequest, ForwardResponse, Stage
 
 __all__ = [
     "LOGGED_METHODS",
     "LoggedSetups",
+    "LostSessions",
     "SessionLog",
     "SetupRecord",
     "SuccessorSetups",
@@ -294,3 +303,48 @@ class SuccessorSetups(Stage):
     ) -> None:
         self._log.log_successor_response(call, result)
         forward(call, result, error)
+
+
+class LostSessions(Stage):
+    """Refuses the first request for each session that `agent` has lost, then removes itself.
+
+    `known` are the sessions that it has now; `needs_login`: it has lost them with its login.
+    """
+
+    __slots__ = ("_agent", "_known", "_lost", "_needs_login")
+
+    name = "lost sessions"
+    sent: frozenset[str] = EVERY
+
+    def __init__(
+        self, agent: str, lost: Iterable[str], known: SessionLog, *, needs_login: bool
+    ) -> None:
+        self._agent = agent
+        self._lost = set(lost)
+        self._known = known
+        self._needs_login = needs_login
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        session = session_id_of(params)
+        if session not in self._lost:
+            forward(call, method, params)
+            return
+        self._lost.discard(session)
+        if method in SESSION_SETUP_METHODS or session in self._known.sessions:
+            forward(call, method, params)  # it is being set up, or a new session has the same id
+        else:
+            self.port.answer(self, call, None, self._refusal(session))
+        if not self._lost:
+            self.port.remove(self)
+
+    def _refusal(self, session: str) -> bytes:
+        code = INTERNAL_ERROR
+        message = f"{self._agent} was restarted and has lost "
+        if self._needs_login:
+            code = AUTHENTICATION_REQUIRED
+            message += "its login: log in again, then load this session, or start a new one"
+        else:
+            message += "this session; start a new one, or load it"
+        return encode_error(code, message, {"component": self._agent, "sessionId": session})

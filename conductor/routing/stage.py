@@ -50,7 +50,7 @@ ORDER: Final = (
     "recorded answers",  # supervision.replay: repeated set-ups do not reach the successor
     "handler reports",  # supervision.handler_reports: an isolated plugin's reports name messages
     "withheld login",  # chain.login_methods: errors name no commands of this machine
-    "lost sessions",  # routing.lost_sessions: a restarted agent is not asked for these
+    "lost sessions",  # routing.session_log: a restarted agent is not asked for these
     "bridge insertion",  # chain.bridge_insertion: the first set-up that needs the bridge
     "session log",  # routing.session_log: handshake and set-ups are kept for a restart
     "initialization",  # supervision.initialization: the conductor itself carries out the handshake
@@ -64,7 +64,6 @@ ORDER: Final = (
     "replayed history",  # supervision.replay: the client has seen it before the restart
     "own requests",  # supervision.replay: the conductor restores sessions in a restarted agent
     "session names",  # routing.session_names: a session set up anew has another id there
-    "stale login",  # routing.lost_sessions: a restarted agent may require another login
     "plugin info",  # plugins.isolation: an isolated plugin describes itself
     "proxy meta",  # routing.proxy_meta: an agent cannot forge what proxies tell each other
 )

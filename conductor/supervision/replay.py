@@ -174,7 +174,7 @@ class Replay:
         Raises `ConnectionClosed` and `ReplayFailed`.
         """
         session_log = self.link.session_log
-        needs_login = not await self._log_in_again(answer)
+        await self._log_in_again(answer)
         resume_methods = session_resume_methods(answer)
         has_lost_login = False
         lost, emptied = [], []
@@ -206,9 +206,7 @@ class Replay:
                 session_log.forget(session)
                 continue
             await self._restore_settings(session, result)
-        return RestartOutcome(
-            lost, emptied, has_lost_login, needs_login and not session_log.sessions
-        )
+        return RestartOutcome(lost, emptied, has_lost_login)
 
     async def _load(self, session: str, record: SetupRecord) -> tuple[bytes, bool]:
         """Load a session with its history suppressed, which the client has seen; returns the raw
@@ -273,27 +271,23 @@ class Replay:
         for params in real_state_updates(session, refused, result, accepted):
             self.link.plain.neighbour.notify(SESSION_UPDATE, params)
 
-    async def _log_in_again(self, answer: Mapping[str, Any]) -> bool:
-        """Repeat the login of the previous process, if that needs nothing of the user; false if
-        that process was logged in and this one may not be: agents may store their logins.
+    async def _log_in_again(self, answer: Mapping[str, Any]) -> None:
+        """Repeat the login of the previous process, if that needs nothing of the user.
 
         A login that fails does not end the restart: the agent asks for it. Raises
         `ConnectionClosed`.
         """
         record = self.link.session_log.login
-        if record is None:
-            return True
-        if record.params is None or not _is_silent(record.params, answer):
-            return False
+        if record is None or record.params is None or not _is_silent(record.params, answer):
+            return
+        error = "no answer"
         with trio.move_on_after(min(self.seconds, _MAX_LOGIN_SECONDS)):
             try:
                 await self._own_requests.send_request_and_wait(record.method, record.params)
-                return True
+                return
             except RequestError as exc:
-                self.log.warning("login after the restart failed", error=str(exc))
-                return False
-        self.log.warning("login after the restart failed", error="no answer")
-        return False
+                error = str(exc)
+        self.log.warning("login after the restart failed", error=error)
 
     async def _request(self, method: str, params: bytes) -> bytes:
         with trio.move_on_after(self.seconds):

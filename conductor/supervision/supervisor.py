@@ -28,7 +28,7 @@ from conductor.routing.component import Blocker, ComponentHost
 from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.link import Link
-from conductor.routing.lost_sessions import LostSessions, StaleLogin
+from conductor.routing.session_log import LostSessions
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.trace import TracedOwnRequests
 from conductor.supervision.component_run import (
@@ -101,7 +101,6 @@ class SupervisedComponent(LinkComponent):
         """The last line of stderr at the last failure."""
         self._spawned = 0.0
         """When the present process was started, or the connection begun."""
-        self._stale_login: StaleLogin | None = None
         self._state = _State.STARTING
         self._was_initialized = False
         """Whether it has been RUNNING: the restart policy decides on later failures."""
@@ -365,11 +364,6 @@ class SupervisedComponent(LinkComponent):
             lost, needs_login = restart.lost_sessions, restart.has_lost_login
             stage = LostSessions(self.name, lost, link.session_log, needs_login=needs_login)
             link.plain.insert(stage)
-        if self._stale_login is not None:
-            link.plain.remove(self._stale_login)
-        self._stale_login = StaleLogin(self.name) if restart.login_is_stale else None
-        if self._stale_login is not None:
-            link.plain.insert(self._stale_login)
         self._enter(_State.RUNNING)
         self.host.on_restarted(self, msgspec.structs.replace(restart, cause=self._last_failure))
         link.release_queue()

@@ -57,8 +57,6 @@ class Device:
     url: str
     token: str
     random: random.Random
-    place: str = ""
-    """The directory of the files that the chain is about (`measured_server.Server.place`)."""
 
     @property
     def authorization(self) -> dict[str, str]:

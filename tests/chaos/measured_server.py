@@ -1,8 +1,7 @@
-"""A `serve` in a process of its own, for the growth test: what it has, and what it logged."""
+"""A `serve` in a process of its own, for the growth test: what it has."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -14,16 +13,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
 
 import attrs
 import psutil
 import trio
-from chaos.attacks import BUDGETED, LEDGER, TURNS
 from chaos.clients import Device
-from support.bypasses import make_places
 
-__all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
+__all__ = ["CHAIN", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
 
 COUNTED = Path(__file__).with_name("counted.py")
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
@@ -36,39 +32,13 @@ version: 1
 proxies:
   - use: usage
 """
-PERMISSIONS: Final[list[dict[str, Any]]] = [
-    {"action": "deny", "path": ["**/.env*", "~/.ssh"]},
-    {"action": "allow_once", "kind": ["read"], "path": ["src/**"]},
-    {"action": "allow_once", "kind": ["edit"], "path": ["src/**"]},
-    {
-        "action": "allow_once",
-        "argv": ["git status", "git diff", "git log"],
-        "options": ["--stat", "--oneline", "--cached", "-[0-9]*"],
-    },
-    {"action": "allow_always", "mcp_tool": ["docs/*"]},
-]
-"""Rules of the corpus of bypasses (`support.bypasses`)."""
-RULES = f"""\
-  - use: budget
-    with: {{session: {{turns: {TURNS}}}}}
-  - use: budget
-    name: ledger
-    when: {{client: {BUDGETED}}}
-    with: {{day: {{turns: 1000000000}}, file: "{{place}}/{LEDGER}"}}
-  - use: permissions
-    with: {{rules: {json.dumps(PERMISSIONS)}}}
-  - use: redact
-"""
 PROGRAM = """\
 agent:
   # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
   run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
 """
-# Counted as in the program: with unique ids, ordinary clients would reach the quota of attack 2.
-PLUGIN = "agent:\n  use: test-agent\n  with: {session_ids: counted}\n"
-CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM.replace("{agent}", "{plain_agent}"), USAGE + PLUGIN
-CHAINS = {"program": USAGE + RULES + PROGRAM, "plugin": USAGE + RULES + PLUGIN}
-"""Chains to attack, by what the agent is."""
+PLUGIN = "agent:\n  use: test-agent\n"
+CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM, USAGE + PLUGIN
 
 
 @attrs.frozen
@@ -90,23 +60,10 @@ class Server:
     tasks: int
     """The descriptor that its number of tasks is read from."""
     token: str
-    log: Path
     keep: float
-    place: Path
-    """The home directory of the server's user, and directories for sessions and the ledger."""
 
     def device(self) -> Device:
-        return Device(self.url, self.token, random.Random(0), str(self.place))
-
-    def log_of(self, connection: str, most: int = 30) -> list[str]:
-        """The log's lines about the client with this connection id, and about its chain."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        named = next((line for line in lines if f"connection {connection} " in line), "")
-        if not named:
-            return []
-        number = named.rpartition(" ")[2]
-        about = re.compile(rf'"client": {number}\b|"chain": "[^"]*/{number}"')
-        return [named, *(line for line in lines if about.search(line))][:most]
+        return Device(self.url, self.token, random.Random(0))
 
     def census(self) -> Census:
         children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
@@ -150,19 +107,10 @@ def _status(process: psutil.Process) -> str | None:
 
 @contextmanager
 def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
-    """A `serve` in a process of its own, whose working directory is removed, and
-    whose TMPDIR is setgid."""
+    """A `serve` in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         path, tokens = Path(directory) / "chain.yaml", Path(directory) / "tokens"
-        place = Path(directory) / "place"
-        home = make_places(place)["home"]
-        (place / LEDGER).parent.mkdir()
-        names = {
-            "python": sys.executable,
-            "agent": COMPONENTS / "hostile_agent.py",
-            "plain_agent": COMPONENTS / "echo_agent.py",
-            "place": place,
-        }
+        names = {"python": sys.executable, "agent": COMPONENTS / "echo_agent.py"}
         for name, value in names.items():
             chain = chain.replace(f"{{{name}}}", str(value))
         path.write_text(chain, "utf-8")
@@ -174,29 +122,17 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
             *(sys.executable, str(COUNTED), str(write), "--log", "info", "serve", str(path)),
             *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--keep", str(keep)),
         ]
-        log, removed, sockets = (Path(directory) / name for name in ("log", "cwd", "tmp"))
-        environment = {
-            "ACP_CONDUCTOR_LOG_FORMAT": "json",
-            "HOME": str(home),
-            "TMPDIR": str(sockets),
-            "XDG_STATE_HOME": directory,
-        }
-        removed.mkdir()
-        sockets.mkdir(mode=0o2700)
+        log = Path(directory) / "log"
+        environment = {"TMPDIR": directory, "XDG_STATE_HOME": directory}
         with log.open("w") as stderr:
             popen = subprocess.Popen(
-                command,
-                stderr=stderr,
-                pass_fds=[write],
-                cwd=removed,
-                env=os.environ | environment,
+                command, stderr=stderr, pass_fds=[write], env=os.environ | environment
             )
         try:
             while (found := re.search(r"listening on (\S+)\n", log.read_text())) is None:
                 assert popen.poll() is None, log.read_text()
                 time.sleep(0.05)
-            removed.rmdir()
-            yield Server(found[1], psutil.Process(popen.pid), read, token, log, keep, place)
+            yield Server(found[1], psutil.Process(popen.pid), read, token, keep)
         finally:
             popen.terminate()
             try:

@@ -8,9 +8,6 @@ import trio
 from support.memory_chain import chain_of, play_handshake, running_chain
 from support.played_chain import cancel_turn, played_chain, prompt, said, state, told
 
-BOTH = pytest.mark.parametrize("version", [1, 2])
-
-
 NOTE = {"method": "_vendor/note", "params": {}}
 ALONE_OR_NOT = pytest.mark.parametrize("others", [[], [NOTE]])
 """Notifications of another method in the same chunk: the updates are then found line by line."""
@@ -145,17 +142,3 @@ async def test_no_part_of_a_replayed_history_reaches_the_client(tmp_path, count,
         texts = [told(each)[1] for each in await chain.client.receive_all()]
         assert "old" not in texts
         assert texts.count("new") == count
-
-
-@BOTH
-async def test_a_block_begins_the_silence_of_a_turn_anew(tmp_path, version, autojump_clock):
-    async with played_chain(tmp_path, {"stall_timeout": "5m"}, version=version) as chain:
-        await chain.open("s1", "s2")
-        await chain.prompt(1)
-        for _ in range(3):
-            await trio.sleep(299)
-            chain.agent.send(said("x", "s2"), said("on"))
-            assert len(await chain.client.receive_all()) == 2
-        await trio.sleep(301)
-
-        assert told(await chain.client.receive())[1].endswith("silent for 300 s")

@@ -368,20 +368,6 @@ async def test_messages_to_a_restarting_component_wait_in_order(tmp_path, versio
         assert [came[0], came[2], came[4]] == notes
 
 
-async def test_a_prompt_that_waits_for_a_restart_can_be_cancelled(tmp_path, autojump_clock):
-    """By either way; with the stated `cancel_timeout` it need not wait for the restart."""
-    async with played_chain(tmp_path, {"cancel_timeout": "2s"}) as chain:
-        await chain.open("s1", able=RESUMES)
-        await chain["agent"].end()
-        chain.client.send(prompt(1), cancel_turn())
-        await chain.expect("initialize")
-
-        await trio.sleep(2.1)
-
-        answers = [each for each in await chain.client.receive_all() if "id" in each]
-        assert answers == [{"id": 1, "result": {"stopReason": "cancelled"}}]
-
-
 async def test_what_waits_for_a_restart_stops_those_who_send_it(tmp_path, autojump_clock):
     """The client is not read while the backlog is over its limit; nothing is lost."""
     async with played_chain(tmp_path, None, {"name": "p"}) as chain:

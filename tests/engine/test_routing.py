@@ -76,41 +76,6 @@ async def test_the_transcript_of_appendix_a(autojump_clock):
         assert await client.receive() == {"id": 2, "result": {"stopReason": "cancelled"}}
 
 
-@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-@pytest.mark.parametrize("count", [0, 1, 3])
-async def test_a_cancellation_arrives_once_per_hop_and_so_does_the_response(
-    count, dialect, autojump_clock
-):
-    async with running_chain(passing(count, dialect=dialect)) as harness:
-        await start(harness)
-        harness.client.send({"id": "x", **PROMPT})
-        request = await harness.agent.receive()
-
-        harness.client.send(cancel("x"), cancel("x"), cancel("unknown"), cancel(None))
-        assert await harness.agent.receive_all() == [cancel(request["id"])]
-        harness.agent.answer(request, {"stopReason": "cancelled"})
-
-        answer = {"id": "x", "result": {"stopReason": "cancelled"}}
-        assert await harness.client.receive() == answer
-        assert all(len(harness.peer(k).cancelled) == 1 for k in range(count))
-        harness.client.send(cancel("x"))
-        assert await harness.agent.receive_all() == await harness.client.receive_all() == []
-
-
-@pytest.mark.parametrize("count", [0, 1, 3])
-async def test_an_agent_cancels_its_request_to_the_client(count, autojump_clock):
-    async with running_chain(passing(count)) as harness:
-        await start(harness)
-        harness.agent.send({"id": 0, **QUESTION}, cancel(0), cancel(0))
-
-        question = await harness.client.receive()
-        assert await harness.client.receive_all() == [cancel(question["id"])]
-        harness.client.refuse(question, -32800, "Request cancelled")
-
-        error = {"code": -32800, "message": "Request cancelled"}
-        assert await harness.agent.receive() == {"id": 0, "error": error}
-
-
 @pytest.mark.parametrize("method", ["session/new", "session/load", "session/prompt"])
 async def test_what_only_proxies_may_say_is_removed_from_results_of_an_agent(
     method, autojump_clock
@@ -201,30 +166,6 @@ async def test_requests_of_one_peer_with_equal_ids_are_each_answered(autojump_cl
 
         answers = await harness.client.receive_all()
         assert answers == [{"id": 1, "result": n} for n in (2, 1, 0)]
-
-
-async def test_responses_keep_their_order_among_notifications(autojump_clock):
-    async with running_chain(passing(3)) as harness:
-        await start(harness)
-        harness.client.send({"id": 1, **PROMPT}, {"id": 2, **PROMPT})
-        first, second = await harness.agent.receive_all()
-
-        harness.agent.send(UPDATE)
-        harness.agent.answer(second, 2)
-        harness.agent.send(UPDATE, {"id": 0, **QUESTION}, UPDATE)
-        harness.agent.answer(first, 1)
-        harness.agent.send(UPDATE)
-
-        came = await harness.client.receive_all()
-        assert [message.get("result", message.get("method")) for message in came] == [
-            "session/update",
-            2,
-            "session/update",
-            "session/request_permission",
-            "session/update",
-            1,
-            "session/update",
-        ]
 
 
 # -- misuse ------------------------------------------------------------------------------------
@@ -320,18 +261,6 @@ async def test_invalid_lines_of_a_component_are_logged_with_its_name_and_not_ans
         ] * 5  # the blank line is none
 
 
-async def test_a_malformed_response_is_an_error_that_names_the_component(autojump_clock):
-    async with running_chain(passing(1)) as harness:
-        await start(harness)
-        harness.client.send({"id": 1, **PROMPT})
-        request = await harness.agent.receive()
-        harness.agent.send({"id": request["id"], "result": 1, "error": {"code": 1, "message": "x"}})
-
-        reply = await harness.client.receive()
-        assert (reply["id"], reply["error"]["code"]) == (1, -32603)
-        assert reply["error"]["data"]["component"] == "agent"
-
-
 async def test_a_message_over_the_limit_is_refused_from_client_and_agent(autojump_clock):
     async with running_chain(chain_of(0), limits=Limits(max_message_bytes=1000)) as harness:
         await play_handshake(harness)
@@ -347,15 +276,6 @@ async def test_a_message_over_the_limit_is_refused_from_client_and_agent(autojum
         assert "over the limit of 1000 bytes" in reply["error"]["data"]["reason"]
 
 
-async def test_a_lone_surrogate_passes_every_hop(autojump_clock):
-    async with running_chain(passing(2)) as harness:
-        await start(harness)
-        params = rb'{"sessionId":"s1","update":{"text":"half \ud83d"}}'
-        harness.agent.send_line(b'{"jsonrpc":"2.0","method":"session/update","params":%s}' % params)
-
-        assert params in await harness.client.receive_line()
-
-
 # -- a component is lost -----------------------------------------------------------------------
 
 
@@ -368,30 +288,6 @@ async def test_equal_ids_are_all_answered_when_a_component_is_lost(autojump_cloc
         await harness.client.wait_end()
         answers = await harness.client.receive_all()
         assert [answer["id"] for answer in answers] == [1, 1, 1]
-
-
-async def test_equal_ids_are_all_answered_when_the_chain_ends(autojump_clock):
-    async with running_chain(chain_of(0), stop_timeout=1.0) as harness:
-        await play_handshake(harness)
-        harness.agent.stays = True
-        await harness.send(*[{"id": 1, **PROMPT}] * 3)
-        harness.chain.stop()
-
-        await harness.client.wait_end()
-        answers = await harness.client.receive_all()
-        assert [answer["id"] for answer in answers] == [1, 1, 1]
-
-
-async def test_requests_of_a_lost_component_are_cancelled_at_the_client(autojump_clock):
-    async with running_chain(chain_of(0)) as harness:
-        await play_handshake(harness)
-        harness.agent.send({"id": 0, **QUESTION})
-        question = await harness.client.receive()
-        harness.agent.close()
-
-        assert await harness.client.receive() == cancel(question["id"])
-        harness.client.answer(question, "too late")
-        await harness.wait_ended()
 
 
 async def test_messages_sent_before_a_component_ended_are_delivered_before_its_error(
@@ -433,20 +329,6 @@ async def test_messages_in_flight_at_eof_of_the_client_are_delivered(autojump_cl
         assert (await harness.wait_ended()).reason == "client"
 
 
-async def test_an_unanswered_request_is_answered_with_an_error_at_the_end_of_the_chain(
-    autojump_clock,
-):
-    async with running_chain(chain_of(0), stop_timeout=1.0) as harness:
-        await play_handshake(harness)
-        harness.agent.stays = True
-        await harness.send({"id": 1, **PROMPT})
-        harness.client.close()
-
-        reply = await _patient(harness)
-        assert (reply["id"], reply["error"]["code"]) == (1, -32603)
-        assert harness.components[0].terminated
-
-
 async def test_a_component_that_does_not_end_does_not_delay_the_end_of_those_after_it(
     autojump_clock,
 ):
@@ -459,12 +341,6 @@ async def test_a_component_that_does_not_end_does_not_delay_the_end_of_those_aft
         await harness.agent.wait_end()
 
         assert trio.current_time() - before == pytest.approx(2.0)
-
-
-async def _patient(harness):
-    await harness.client.wait_end()
-    (message,) = await harness.client.receive_all()
-    return message
 
 
 # -- a slow reader -----------------------------------------------------------------------------

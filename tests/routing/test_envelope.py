@@ -6,11 +6,9 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
-from support import raw_json
 
 from conductor.errors import RequestError
-from conductor.routing.envelope import notification_affixes, unwrap, wrap_notification, wrap_request
+from conductor.routing.envelope import notification_affixes, unwrap
 
 DIALECTS = ["proxy", "_proxy"]
 
@@ -74,27 +72,6 @@ def test_a_small_part_of_a_large_envelope_does_not_hold_all_of_it(junk, held):
     assert inner.params is not None
     assert bytes(inner.params) == b"{}"
     assert sys.getrefcount(params) - before == held
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_params_are_always_there(dialect):
-    request = json.loads(b"".join(wrap_request(dialect, 7, "m", None)))
-    notification = json.loads(b"".join(wrap_notification(dialect, "m", None)))
-
-    envelope = {"method": f"{dialect}/successor", "params": {"method": "m", "params": None}}
-    assert request == {"jsonrpc": "2.0", "id": 7, **envelope}
-    assert notification == {"jsonrpc": "2.0", **envelope}
-
-
-@given(raw_json.objects | raw_json.arrays)
-def test_any_params_survive_the_envelope(params):
-    for dialect in DIALECTS:
-        for pieces in (
-            wrap_request(dialect, 1, "m", params.encode()),
-            wrap_notification(dialect, "m", params.encode()),
-        ):
-            outer = raw_json.cut(b"".join(pieces))
-            assert unwrapped(outer["params"]) == ("m", params.encode())
 
 
 @pytest.mark.parametrize("dialect", [None, *DIALECTS])

@@ -39,27 +39,3 @@ def test_messages_appended_during_a_release_wait_for_the_next():
 
     assert queue.size == MESSAGE_OVERHEAD
     assert methods_released(queue) == ["a"]
-
-
-def test_the_prompts_of_one_session_are_taken_out():
-    queue = MessageQueue()
-    first = request("session/prompt", b'{"sessionId":"s"}')
-    for message in (
-        first,
-        request("session/prompt", b'{"sessionId":"t"}'),
-        notification("session/cancel", b'{"sessionId":"s"}'),
-    ):
-        queue.append(message)
-
-    assert queue.has_prompt("s")
-    assert queue.take_prompts("s") == [first.call]
-    assert not queue.has_prompt("s")
-    assert methods_released(queue) == ["session/prompt", "session/cancel"]
-
-
-def test_the_queue_keeps_its_own_copy_of_params():
-    buffer = bytearray(b"{}")
-    message = QueuedMessage.copy_of(None, "a", memoryview(buffer))
-    buffer[:] = b"[]"
-
-    assert message.params == b"{}"

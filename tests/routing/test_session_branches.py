@@ -128,17 +128,6 @@ def methods(port):
     return [message[0] for message in port.got]
 
 
-def test_messages_of_a_session_go_to_its_chain(client):
-    client.open("b1")
-    client.request("session/prompt", sessionId="b1")
-    client.request("session/prompt", sessionId="a1")
-    client.notify("session/cancel", sessionId="b1")
-    client.notify("session/cancel", sessionId="a1")
-
-    assert methods(client.chain) == ["session/new", "session/prompt", "session/cancel"]
-    assert methods(client.first) == ["session/prompt", "session/cancel"]
-
-
 def test_what_has_no_session_goes_to_the_first_chain(client):
     client.open()
     client.request("session/list")
@@ -166,28 +155,6 @@ def test_an_open_session_that_cannot_be_loaded_again_keeps_its_chain(client):
 
     assert methods(client.chain) == ["session/new", "session/load", "session/prompt"]
     assert client.ended == []
-
-
-def test_a_chain_is_idle_after_its_last_session(client):
-    client.open("b1")
-    client.open("b2")
-    for session in ("b1", "b2"):
-        assert client.ended == []
-        client.answer(client.request("session/close", sessionId=session))
-
-    assert client.ended == [client.branch]
-    client.request("session/prompt", sessionId="b1")
-    assert methods(client.first) == ["session/prompt"]
-
-
-def test_the_answer_of_the_client_goes_to_the_chain_that_has_asked(client):
-    for branch in (client.branch, None):
-        client.send(branch, "session/request_permission")
-    for call in client.port.calls:
-        client.port.receive_response(call, b"{}", None)
-
-    assert methods(client.chain) == ["session/request_permission"]
-    assert methods(client.first) == ["session/request_permission"]
 
 
 def test_messages_of_an_mcp_server_go_to_the_chain_that_is_connected_to_it(client):

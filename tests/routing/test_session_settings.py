@@ -95,13 +95,6 @@ def test_a_request_that_is_refused_or_of_an_unknown_session_is_not_kept(settings
     assert kept(settings) == []
 
 
-def test_a_mode_that_the_agent_selects_replaces_the_one_that_was_set(settings):
-    request(settings, MODE, modeId="plan")
-    update(settings, "current_mode_update", currentModeId="code")
-
-    assert kept(settings) == [(MODE, {"modeId": "code"})]
-
-
 def test_updates_in_a_batch_are_seen(settings):
     request(settings, MODE, modeId="plan")
     modes = [
@@ -117,15 +110,6 @@ def test_what_the_agent_sets_before_any_request_is_not_kept(settings):
     update(settings, "current_mode_update", currentModeId="code")
 
     assert kept(settings) == []
-
-
-def test_what_a_restarted_agent_tells_during_its_replay_changes_nothing(settings):
-    request(settings, MODE, modeId="plan")
-    settings.settings.paused = True
-    update(settings, "current_mode_update", currentModeId="ask")
-    settings.settings.paused = False
-
-    assert kept(settings) == [(MODE, {"modeId": "plan"})]
 
 
 def test_options_that_the_agent_changes_or_drops_are_followed(settings):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from support.peers.port import Flusher, ListTransport, Neighbour
 
@@ -148,12 +145,3 @@ def test_a_stage_can_be_removed_while_it_handles_a_message():
 
     assert bench.seen == [("outer", "asked", "m")]
     assert bench.written() == ["m", "m"]
-
-
-def test_each_row_of_the_order_names_the_module_of_its_stage():
-    source = Path(stages.__file__)
-    rows = re.findall(r'^    "([^"]+)",  # ([a-z._]+): ', source.read_text(), re.MULTILINE)
-    assert [name for name, _ in rows] == list(stages.ORDER[2:])  # without those of this file
-    for name, module in rows:
-        file = source.parents[1] / f"{module.replace('.', '/')}.py"
-        assert f'name = "{name}"' in file.read_text(), module

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conductor.supervision.component_run import StderrTail
 
@@ -106,13 +104,3 @@ def test_half_a_line_before_a_flood_is_not_joined_with_a_line_after_it():
     tail.feed(b"ne\n", 0.0)
 
     assert tail.feed(b"another\n", 10.0) == ["another"]
-
-
-@given(st.lists(st.sampled_from([b"ab", b"\n", b"\x1b[0m", b"\r\n", b"c" * 3000]), max_size=30))
-def test_any_split_of_the_bytes_shows_the_same_last_lines(pieces):
-    whole, parts = StderrTail(), StderrTail()
-    whole.feed(b"".join(pieces), 0.0)
-    for piece in pieces:
-        parts.feed(piece, 0.0)
-
-    assert parts.last_lines() == whole.last_lines()

@@ -8,7 +8,6 @@ import pytest
 from routing.test_link import Bench
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.testing.updates import chunk, state
 
@@ -49,21 +48,6 @@ async def watched(request):
 CHUNK = chunk("x")
 
 
-@pytest.mark.parametrize("watched", [1], indirect=True)
-@pytest.mark.parametrize("in_a_run", [False, True])
-async def test_a_cancellation_is_seen_alone_and_in_a_run(watched, in_a_run, autojump_clock):
-    watched.prompt()
-
-    if in_a_run:
-        watched.bench.link.plain.notify_batch(NotificationBatch("session/cancel", [CANCEL, CANCEL]))
-    else:
-        watched.bench.link.plain.notify("session/cancel", CANCEL)
-
-    sent = [message["method"] for message in watched.bench.written()]
-    assert sent == ["session/prompt", *["session/cancel"] * (2 if in_a_run else 1)]
-    assert watched.turns.is_cancelled
-
-
 @pytest.mark.parametrize("watched", [2], indirect=True)
 @pytest.mark.parametrize("in_a_run", [False, True])
 async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run):
@@ -76,20 +60,6 @@ async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run
     assert watched.turns.is_running
     watched.update(*around, state("idle"), *around)
     assert not watched.turns.is_running
-
-
-@pytest.mark.parametrize(
-    ("watched", "refused", "underway"),
-    [(2, False, True), (2, True, False), (1, False, False)],
-    indirect=["watched"],
-)
-async def test_only_a_prompt_that_was_accepted_leaves_a_turn(watched, refused, underway):
-    watched.prompt()
-    member = '"error":{"code":-32602,"message":"no"}' if refused else '"result":{}'
-    watched.bench.link.connection.feed(
-        f'{{"jsonrpc":"2.0","id":{watched.call.target_id},{member}}}\n'.encode()
-    )
-    assert watched.turns.is_underway == underway
 
 
 @pytest.mark.parametrize("watched", [2], indirect=True)

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-__all__ = ["GROUPS", "cases_of", "filled", "make_places"]
+__all__ = ["GROUPS", "filled", "make_places"]
 
 _FILE = Path(__file__).parents[1] / "proxies" / "permissions" / "bypasses.yaml"
 GROUPS: Final[list[dict[str, Any]]] = yaml.load(
@@ -47,25 +47,3 @@ def filled(value: Any, places: Mapping[str, Path]) -> Any:
         case dict():
             return {filled(k, places): filled(v, places) for k, v in value.items()}
     return value
-
-
-def cases_of(rules: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """What must hold with a chain of these rules: `(agent, call, expected)`.
-
-    Of each group whose rule is among them, whether it allows once or always: calls that are not
-    allowed (`not_allow`), calls that are denied (`deny`).
-    """
-    covered = [_comparable(rule) for rule in rules]
-    for group in GROUPS:
-        if _comparable(group["rule"]) not in covered:
-            continue
-        allows = group["rule"]["action"].startswith("allow")
-        expected = {"not_about": "not_allow"} if allows else {"about": "deny", "asks": "not_allow"}
-        for key, outcome in expected.items():
-            for members in group.get(key, ()):
-                agent = group.get("agent", "claude-agent-acp")
-                yield agent, {**group["call"], **members}, outcome
-
-
-def _comparable(rule: Mapping[str, Any]) -> dict[str, Any]:
-    return {**rule, "action": rule["action"].partition("_")[0]}

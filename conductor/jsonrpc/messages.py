@@ -44,6 +44,7 @@ __all__ = [
     "Message",
     "Payload",
     "Pieces",
+    "RawMember",
     "encode_error",
     "encode_id",
     "encode_lossy",
@@ -66,6 +67,8 @@ Id: TypeAlias = int | str | None
 
 Payload: TypeAlias = Raw | bytes | memoryview
 """Raw JSON."""
+RawMember: TypeAlias = Payload | None
+"""Raw JSON of the `result` or `error` of a response; `None` for the one that it does not have."""
 
 Pieces: TypeAlias = "tuple[bytes | Payload, ...]"
 """The parts of one line, in order, newline included."""

@@ -11,7 +11,7 @@ from conductor.acp.turns import Turns
 from conductor.chainfile.model import CANCEL_TIMEOUT, OnCancelTimeout
 from conductor.errors import ComponentError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import RawMember
 from conductor.limits import Limits
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
@@ -100,9 +100,7 @@ class Blocker(Protocol):
         """Cancelled requests that it was sent, and that do not wait for another one here."""
 
     @abstractmethod
-    def end_request(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def end_request(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         """Answer one of them in its place."""
 
 

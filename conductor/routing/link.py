@@ -30,6 +30,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     Payload,
+    RawMember,
     encode_error,
     exception_to_error,
 )
@@ -145,8 +146,8 @@ class Link(LinkState):
     def answer_in_place(
         self,
         call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        result: RawMember,
+        error: RawMember,
         waited: float | None = None,
     ) -> None:
         """Answer a request in the component's place; its own late response will be dropped.
@@ -261,9 +262,7 @@ class Link(LinkState):
         route = self.plain.received_notifications
         route.get(method, route.others)(method, params)
 
-    def on_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def on_response(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         call.refused = result is None
         route = call.target.received_responses  # type: ignore[union-attr]
         route.get(call.method, route.others)(call, result, error)

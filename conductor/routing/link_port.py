@@ -18,6 +18,7 @@ from conductor.jsonrpc.messages import (
     CANCEL,
     Id,
     Payload,
+    RawMember,
     encode_id,
     notification_pieces,
     request_pieces,
@@ -102,9 +103,7 @@ class LinkPort(StagedPort):
         )
         connection.write((notifications.as_lines(head, tail),))
 
-    def deliver_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def deliver_response(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         call.source.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, RawMember, encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
 
 __all__ = ["UNCONNECTED", "Port", "UnconnectedPort", "connect_ports"]
@@ -57,7 +57,7 @@ class Port:
         for each in notifications.params:
             self.notify(notifications.method, each)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         """The response to a request that left through this port; one of `result` and `error`, as
         raw JSON."""
         raise NotImplementedError
@@ -87,7 +87,7 @@ class UnconnectedPort(Port):
     def notify(self, method: str, params: Payload | None) -> None:
         pass
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         pass
 
 

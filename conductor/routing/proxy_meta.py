@@ -45,7 +45,7 @@ from conductor.jsonrpc.json_object import (
     object_members,
     with_member,
 )
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.stage import ForwardBatch, ForwardNotification, ForwardResponse, Stage
 
@@ -141,11 +141,7 @@ class WithoutProxyMeta(Stage):
     received: frozenset[str] = frozenset({SESSION_UPDATE})
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         forward(call, None if result is None else without_proxy_meta(result), error)
 

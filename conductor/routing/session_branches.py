@@ -52,6 +52,7 @@ from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     Payload,
+    RawMember,
     encode_error,
     error_to_exception,
     exception_to_error,
@@ -95,7 +96,7 @@ class OwnRequest:
     def __init__(self, answered: Callable[[Payload | None, Payload | None], None]) -> None:
         self._answered = answered
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         self._answered(result, error)
 
 
@@ -111,7 +112,7 @@ class ResponseWatch:
         self._answered = answered
         call.source = self
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         call.source = self._source
         self._source.respond(call, result, error)
         self._answered(result, error)
@@ -184,11 +185,7 @@ class Branch(Stage):
             self._branches.port.send_batch(self._branches, own)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         if isinstance(call.source, OwnRequest):
             call.source.respond(call, result, error)
@@ -304,11 +301,7 @@ class SessionBranches(Stage):
         (forward if branch is None else branch.link.plain.notify)(method, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         branch = self._asked.pop(call, None)
         if branch is None:
@@ -361,8 +354,8 @@ class SessionBranches(Stage):
         branch: Branch | None,
         session: str | None,
         new: str | None,
-        result: Payload | None,
-        error: Payload | None,
+        result: RawMember,
+        error: RawMember,
     ) -> None:
         """A set-up was answered: of `session`, if it is known, and of `new`, if another chain or
         none had it before."""
@@ -378,7 +371,7 @@ class SessionBranches(Stage):
             self.release(new, branch)
         branch.check_idle()
 
-    def _ended(self, branch: Branch, params: Payload | None, result: Payload | None) -> None:
+    def _ended(self, branch: Branch, params: Payload | None, result: RawMember) -> None:
         session = session_id_of(params)
         if result is not None and session is not None:
             self.release(session, branch)
@@ -418,11 +411,7 @@ class SessionBranches(Stage):
             forward(own)
 
     def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         forward(call, *self.answer_of(None, call, result, error))
 
@@ -464,8 +453,8 @@ class SessionBranches(Stage):
         self,
         branch: Branch | None,
         call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        result: RawMember,
+        error: RawMember,
     ) -> tuple[Payload | None, Payload | None]:
         """The response of a chain to the client: an error if a new session has a taken id."""
         creates = call.method in SESSION_CREATING_METHODS and result is not None

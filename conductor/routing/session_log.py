@@ -30,6 +30,7 @@ from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     Payload,
+    RawMember,
     encode_error,
     exception_to_error,
 )
@@ -145,7 +146,7 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
         if method in SESSION_SETUP_METHODS:
             self._count(record)
 
-    def log_successor_response(self, call: InFlightRequest, result: Payload | None) -> None:
+    def log_successor_response(self, call: InFlightRequest, result: RawMember) -> None:
         """Record the successor's response to a request of `LOGGED_METHODS` from the component."""
         if result is None or len(result) > self.limits.max_session_log_bytes:
             return
@@ -155,7 +156,7 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
             # Bounds the list for a proxy that sends more requests than it receives.
             del self._successor_results[: -len(self._unanswered)]
 
-    def log_response(self, call: InFlightRequest, result: Payload | None) -> None:
+    def log_response(self, call: InFlightRequest, result: RawMember) -> None:
         """Record the component's response; `result` is `None` for an error."""
         record = self._unanswered.pop(call, None)
         if record is None:
@@ -270,11 +271,7 @@ class LoggedSetups(Stage):
             forward(call, method, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self._log.log_response(call, result)
         forward(call, result, error)
@@ -295,11 +292,7 @@ class SuccessorSetups(Stage):
         self._log = log
 
     def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self._log.log_successor_response(call, result)
         forward(call, result, error)

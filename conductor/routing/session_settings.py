@@ -18,7 +18,7 @@ import msgspec
 from conductor.acp import PROMPT, SESSION_SETTING_METHODS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import (
@@ -84,11 +84,7 @@ class SettingsLog(Stage):
         forward(call, method, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         params = self._unanswered.pop(call, None)
         if params is not None and result is not None:

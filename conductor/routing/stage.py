@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port
 
@@ -154,11 +154,7 @@ class Stage:
         forward(notifications)
 
     def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         """The response to a request of the component."""
         forward(call, result, error)
@@ -185,11 +181,7 @@ class Stage:
         forward(notifications)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         """The response of the component, or one in its place."""
         forward(call, result, error)
@@ -224,11 +216,7 @@ class SeenRequests(Stage):
         forward(call, method, params)
 
     def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self._answered(call)
         forward(call, result, error)
@@ -305,7 +293,7 @@ class StagedPort(Port):
         self.changed()
 
     def answer(
-        self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
+        self, stage: Stage, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         """Answer a request to the component in this stage: the response passes the stages that the
         request has passed."""
@@ -329,7 +317,7 @@ class StagedPort(Port):
         self._from(stage, "send_batch", notifications.method)(notifications)
 
     def send_response(
-        self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
+        self, stage: Stage, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         """Send the response to a request of the component as `send` does."""
         self._from(stage, "send_response", call.method)(call, result, error)
@@ -414,7 +402,7 @@ class StagedPort(Port):
         route = self._send_batch
         route.get(notifications.method, route.others)(notifications)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         route = self._send_response
         route.get(call.method, route.others)(call, result, error)
 
@@ -431,9 +419,7 @@ class StagedPort(Port):
     def deliver_batch(self, notifications: NotificationBatch) -> None:
         raise NotImplementedError
 
-    def deliver_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def deliver_response(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         raise NotImplementedError
 
     def deliver_cancel(self, call: InFlightRequest) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import CANCEL, Payload
+from conductor.jsonrpc.messages import CANCEL, Payload, RawMember
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port
 from conductor.routing.stage import (
@@ -208,9 +208,7 @@ class TracedOwnRequests:
     def sent(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         self._to_component.show("send_request", _nowhere, call, method, params)
 
-    def answered(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def answered(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         self._to_conductor.show("send_response", _nowhere, call, result, error)
 
 

@@ -34,6 +34,7 @@ from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Payload,
+    RawMember,
     encode_error,
     error_to_exception,
 )
@@ -56,8 +57,8 @@ class AnswerInterceptor(Protocol):
         initialization: Initialization,
         call: InFlightRequest,
         params: bytes,
-        result: Payload | None,
-        error: Payload | None,
+        result: RawMember,
+        error: RawMember,
     ) -> bool:
         """Returns whether it takes over the call, after `answer_again` or `start_again`, and has
         another component ask."""
@@ -140,11 +141,7 @@ class Initialization(Stage):
         self.begin(call, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self.respond(call, result, error)
 
@@ -221,7 +218,7 @@ class Initialization(Stage):
         if call is self._successor_request and not self.done:
             self._set_deadline(trio.current_time() + self.timeout)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         """As originator of the attempts."""
         if call is not self._attempt:
             return  # a late response to an abandoned attempt
@@ -262,7 +259,7 @@ class Initialization(Stage):
         self._release_originator()
         self.restart_process()
 
-    def _is_taken_over(self, result: Payload | None, error: Payload | None) -> bool:
+    def _is_taken_over(self, result: RawMember, error: RawMember) -> bool:
         originator = self._originator
         if self.answer_interceptor is None or originator is None or self.done:
             return False
@@ -317,7 +314,7 @@ class Initialization(Stage):
             hint = "is it an agent rather than a proxy?"
         return f"it does not take `{self.method}`: {hint} It says: {text}"
 
-    def _finish(self, result: Payload | None, error: Payload | None) -> None:
+    def _finish(self, result: RawMember, error: RawMember) -> None:
         originator = self._originator
         assert originator is not None
         self._attempt = self._originator = None
@@ -342,7 +339,7 @@ class Initialization(Stage):
         self.reply(originator, result, error)
 
     def _reply_to_predecessor(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+        self, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self.link.plain.neighbour.respond(call, result, error)
 

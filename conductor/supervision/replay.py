@@ -37,7 +37,7 @@ from conductor.jsonrpc.json_object import (
     members_or_empty,
     object_members,
 )
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
@@ -295,7 +295,7 @@ class _OwnRequests(Stage):
         self.port.send(self, call, method, params)
         return await self.answer(call)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         """As originator: take the response."""
         pending = self._pending.get(call)
         if pending is not None:
@@ -307,11 +307,7 @@ class _OwnRequests(Stage):
             pending.set(result, error)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         if call.source is self:
             self.respond(call, result, error)

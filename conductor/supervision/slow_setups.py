@@ -15,7 +15,7 @@ import trio
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
 from conductor.supervision.deadlines import NEVER, Deadlines
@@ -69,11 +69,7 @@ class SlowSetupMonitor(Stage):
         forward(call, method, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         if self._open.pop(call, None) is not None:
             self._due.pop(call, None)

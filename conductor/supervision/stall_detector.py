@@ -29,7 +29,7 @@ from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.envelope import HANDSHAKE
 from conductor.routing.link import Link
@@ -145,11 +145,7 @@ class StallMonitor(Stage):
         forward(call, method, params)
 
     def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self._due.pop(call, None)
         forward(call, result, error)
@@ -163,11 +159,7 @@ class StallMonitor(Stage):
         forward(call, method, params)
 
     def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         self._answered(call)
         forward(call, result, error)

@@ -18,7 +18,7 @@ import trio
 from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec, OnCancelTimeout
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import Blocker, Component, ComponentHost
@@ -159,9 +159,7 @@ class TurnEnforcement(Blocker):
         connection = self.link.connection
         return [] if connection is None else [c for c in connection.sent.values() if c.cancelled]
 
-    def end_request(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
+    def end_request(self, call: InFlightRequest, result: RawMember, error: RawMember) -> None:
         self.link.answer_in_place(call, result, error)
 
     def _cancel_turn_at_component(self, session: str) -> None:

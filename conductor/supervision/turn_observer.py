@@ -23,7 +23,7 @@ from conductor.acp import (
 from conductor.acp.turns import Ended, Turns
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.component import CancelReports
 from conductor.routing.envelope import HANDSHAKE
@@ -127,11 +127,7 @@ class TurnObserver(Stage):
         forward(call, method, params)
 
     def response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
         """The answer to it."""
         if call.method == PROMPT:

@@ -2,9 +2,9 @@
 
 A component has two ports (`port.Port`), one toward the client and one toward the agent. Connecting
 the ports of two components makes them neighbours; a message put to a port is for that component. A
-component reached over a connection is a `link.Link` with one or two ports (`link_port.LinkPort`).
+component reached over a connection is a `link.Link` with one or two ports (`link.LinkPort`).
 What the conductor itself does to the messages of a port are stages; `stage.ORDER` is their table.
-Read `port`, `link`, `control` (messages addressed to the conductor itself), `stage`, `link_port`.
+Read `port`, `link`, `stage`.
 
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `capabilities`: `proxy/successor`, dialects, initialization

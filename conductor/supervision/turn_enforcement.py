@@ -90,7 +90,7 @@ class TurnEnforcement(Blocker):
             reason += "; the turn was cancelled, and part of it may have been done"
         names = {} if session is None else {"session": session}
         self.log.warning("request timed out", method=call.method, seconds=seconds, **names)
-        self.link.fail_request(call, reason, seconds)
+        self.link.fail_request(call, reason)
         if session is not None:  # few agents end the turn on $/cancel_request
             self._cancel_turn_at_component(session)
 

@@ -27,8 +27,7 @@ from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.component import CancelReports
 from conductor.routing.envelope import HANDSHAKE
-from conductor.routing.link import Link
-from conductor.routing.link_port import CLIENT_ROLES
+from conductor.routing.link import CLIENT_ROLES, Link
 from conductor.routing.stage import (
     EVERY,
     ForwardBatch,

@@ -6,8 +6,8 @@
   of, by `build.spec_of` that of a chain file
 - `client_end`: the client's connection, also over several transports one after the other
 - `components`: starts and connects the components, inserts, bypasses and removes them
-- `session_chains`: the chains besides the first; `chooser`: which one a session gets, with
-  `planner` if there are files of the user or the project; `reloadable_chain`: reads changed files
+- `session_chains`: the chains besides the first; `chooser`: which one a session gets;
+  `reloadable_chain`: reads changed files
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
   end, and why it ended
 - `client_turns`: which run; cancels them at the end, and answers questions of cancelled ones

@@ -29,7 +29,7 @@ from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
-    from conductor.chain.planner import ChainPlan
+    from conductor.chain.chooser import ChainPlan
     from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
     from conductor.proxy.second_agent import AgentConnection, AgentSource

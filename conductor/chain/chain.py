@@ -12,11 +12,13 @@ turns, `shutdown` ends the chain. Sessions may have chains of their own: `sessio
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
+import msgspec
 import trio
 
+from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.client_turns import ClientTurns
@@ -27,7 +29,6 @@ from conductor.chain.session_chains import ChainChoice, SessionChains
 from conductor.chain.shutdown import Ending, Shutdown
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
-from conductor.chain.status import ChainStatus
 from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
 from conductor.log import get_logger
@@ -132,7 +133,7 @@ class Chain:
         """Serve until the end; when it returns, all components have ended, except for plugins that
         were given up."""
         current_recorder.set(self.recorder)
-        shown = ChainStatus(
+        shown = _Status(
             self.recorder, self.client_end, self.components, self.startup_gate, self._turns
         )
         running_chains.add(shown)
@@ -266,3 +267,46 @@ class Chain:
 def _log_failed_start(error: ConductorError) -> None:
     text = redact(str(error))
     log.reported_error("chain failed to start", error=text, **error.private_details())
+
+
+class _Status(msgspec.Struct, eq=False):
+    """A chain for `control.running_chains`, as `ps` shows it. Only reads, since another thread
+    calls it. `components` is the chain's list, which changes."""
+
+    recorder: TraceRecorder | None
+    client_end: ClientEnd
+    components: list[Component]
+    gate: StartupGate
+    client_turns: ClientTurns | None
+
+    def status(self) -> dict[str, Any]:
+        """Client, agent, components, and running turns, with seconds since they began; as JSON."""
+        components, client = list(self.components), self.client_end
+        turns = [] if self.client_turns is None else self.client_turns.turns()
+        agent = _name(announced_by_agent(self.gate.answer))
+        if agent is None and components and components[-1].agent_port is None:
+            agent = components[-1].name
+        return {
+            "name": "conductor" if self.recorder is None else self.recorder.chain,
+            "mode": "agent" if client.role == "client" else "proxy",
+            "client": _name(announced_by_client(self.gate.params)),
+            "client_label": client.label,
+            "sessions": client.sessions,
+            "agent": agent,
+            "components": [_component(each) for each in components],
+            "turns": [{"session": name, "seconds": round(seconds, 3)} for name, seconds in turns],
+        }
+
+
+def _component(component: Component) -> dict[str, Any]:
+    return {
+        "name": component.name,
+        "kind": component.kind,
+        "pid": getattr(component, "pid", None),
+        "state": getattr(component, "state", "running"),
+        "restarts": getattr(component, "restarts", 0),
+    }
+
+
+def _name(of: Announced) -> str | None:
+    return f"{of.name} {of.program_version}".rstrip() or None

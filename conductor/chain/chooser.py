@@ -1,30 +1,49 @@
-"""Choose the chain for each session of one client.
+"""The chain of each session of one client, merged from all chain files that apply to it.
 
-Without files of the user or the project and without `when:`, all sessions have the command's chain,
-and a session costs a few `stat` calls: everything else is imported when it is needed. A changed
-chain file, of the command too, makes a new chain for new sessions.
+In: the command's chain, the user's and the project's file, what the client has told. Out: a
+`ChainPlan`, or `None` where all sessions have the command's chain: without other files and without
+`when:`, a session costs a few `stat` calls. Files are read again only if they have changed; a
+changed one, of the command too, makes a new chain for new sessions. A project's file that this user
+does not trust has no effect; the user gets one notice for each content. Without one that is trusted
+and has changed there is no chain. If the user's or the command's file has mistakes after a change,
+the chain from before is kept.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from conductor.chain.reloadable_chain import ReloadableChain
+from conductor.chain.reloadable_chain import ReloadableChain, plugin_files
+from conductor.chainfile.layers import merged
+from conductor.chainfile.model import ChainFile
+from conductor.chainfile.project_file import (
+    ProjectFile,
+    Untrusted,
+    has_hashes,
+    not_trusted_yet,
+    read_trusted_file,
+    read_user_file,
+)
+from conductor.chainfile.trust_store import UnreadableFile, read_own_file, trusted_file
+from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.errors import ChainFileError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.json_object import member_at
-from conductor.places import Stamp, find_project_file, user_chain_file
+from conductor.log import get_logger
+from conductor.places import Stamp, find_project_file, stamp, user_chain_file
 
 if TYPE_CHECKING:
-    from conductor.chain.planner import ChainPlan, FileNotice, Planner
-    from conductor.chainfile.model import ChainFile
     from conductor.jsonrpc.messages import Payload
 
-__all__ = ["ChainChooser", "OtherFiles"]
+__all__ = ["ChainChooser", "ChainPlan", "FileNotice", "OtherFiles"]
+
+log: Final = get_logger(component="conductor")
 
 
 class OtherFiles(msgspec.Struct, frozen=True, eq=False):
@@ -32,6 +51,37 @@ class OtherFiles(msgspec.Struct, frozen=True, eq=False):
 
     user: bool = True
     project: bool = True
+
+
+class FileNotice(msgspec.Struct, frozen=True):
+    """Text for the user, shown in the chat."""
+
+    title: str
+    detail: str
+
+
+class ChainPlan(msgspec.Struct, frozen=True):
+    """The chain of a session. Sessions with equal `chain` and `plugins` have one in common."""
+
+    chain: ChainFile
+    """Without nesting, and without components with a `when:` that does not hold."""
+    plugins: Stamp = ()
+    """Stamp of the Python files of its plugins."""
+    left_out: Mapping[str, str] = {}
+    """Components with a `when:` that does not hold, and the condition."""
+    notices: tuple[FileNotice, ...] = ()
+    mistakes: ChainFileError | None = None
+    """Why there is no chain; `chain` is then that of the command."""
+
+    def is_same(self, other: ChainPlan) -> bool:
+        mistakes = str(self.mistakes) == str(other.mistakes)
+        return mistakes and self.chain == other.chain and self.plugins == other.plugins
+
+    def to_start(self) -> ChainFile:
+        """The chain. Raises `ChainFileError` if there is none."""
+        if self.mistakes is not None:
+            raise self.mistakes
+        return self.chain
 
 
 _ALL = OtherFiles()
@@ -65,8 +115,10 @@ class ChainChooser:
         """Whether the first chain is the command's as it is."""
         self._first_plan: ChainPlan | None = None
         """The plan of the first chain, when it is needed."""
-        self._planner: Planner | None = None
         self._tried = False
+        self._projects: dict[str, ProjectFile] = {}
+        self._user: ReloadableChain | None = None
+        self._told: set[tuple[str, str]] = set()
 
     def likely(self) -> ChainFile | None:
         """Determine the first chain as far as it is known before `initialize`, like `first` without
@@ -100,20 +152,6 @@ class ChainChooser:
         self._tried = True
         return self._first_chain()
 
-    def _first_chain(self) -> ChainFile:
-        command = self._command.chain
-        if isinstance(command, ChainFileError):
-            raise command
-        self._first, self._first_stamp = command, self._command.stamp
-        cwd = self._first_cwd
-        user, project = self._files_for(cwd)
-        self._is_plain = user is None and project is None and not _has_conditions(command)
-        if self._is_plain:
-            self._first_plan = None
-            return command
-        self._first_plan = self._plan(command, cwd, user, project)
-        return self._first_plan.chain
-
     def choose(self, setup: Payload | None) -> ChainPlan | None:
         """The chain for the session of raw set-up params: `None` if only the command's unchanged
         file applies, without `when:`; else a plan, perhaps that of the first chain (`is_first`).
@@ -131,15 +169,11 @@ class ChainChooser:
                 raise self._command.refused
         command, mistakes = self._command.chain, self._command.mistakes
         assert not isinstance(command, ChainFileError)
-        notices: list[FileNotice] = []
-        if mistakes:
-            notices = self._known_planner().notices_of_mistakes(command.path, mistakes)
+        notices = self._notices_of_mistakes(command.path, mistakes) if mistakes else []
         return self._plan(command, cwd, user, project, notices)
 
     def explaining(self, mistakes: ChainFileError) -> ChainPlan:
         """The plan for a session for which `choose` has raised this: its chain does not start."""
-        from conductor.chain.planner import ChainPlan
-
         assert self._first is not None
         return ChainPlan(self._first, mistakes=mistakes)
 
@@ -164,6 +198,20 @@ class ChainChooser:
             self._first_plan = msgspec.structs.replace(first, plugins=plugins)
         return self._first_plan
 
+    def _first_chain(self) -> ChainFile:
+        command = self._command.chain
+        if isinstance(command, ChainFileError):
+            raise command
+        self._first, self._first_stamp = command, self._command.stamp
+        cwd = self._first_cwd
+        user, project = self._files_for(cwd)
+        self._is_plain = user is None and project is None and not _has_conditions(command)
+        if self._is_plain:
+            self._first_plan = None
+            return command
+        self._first_plan = self._plan(command, cwd, user, project)
+        return self._first_plan.chain
+
     def _plan(
         self,
         command: ChainFile,
@@ -172,24 +220,27 @@ class ChainChooser:
         project: str | None,
         notices: list[FileNotice] | None = None,
     ) -> ChainPlan:
-        """A plan; `notices` are `None` for the first chain, before there is a session to tell."""
-        plan = self._known_planner().plan(
-            command,
-            user=user,
-            project=project,
-            cwd=cwd,
-            initialize=self._initialize,
-            notices=notices,
-        )
-        self._command.note_sandboxes(plan.chain)
-        return plan
+        """The chain for a session in `cwd`; `user` and `project` are files or `None`. To `notices`,
+        new ones are added; they are `None` for the first chain, before there is a session to tell.
+        Raises `ChainFileError`."""
+        users = None if user is None else self._user_chain(user, notices)
+        projects = None if project is None else self._project_chain(project, notices)
+        chain = merged(command, users, projects)
+        facts = Facts(os.environ, cwd, agent_names(chain))
+        if self._initialize is not None:
+            facts = client_facts(self._initialize, facts)
+        specs = chain.flat()
+        left_out = unmet_conditions(specs, facts)
+        *proxies, agent = [
+            spec if self._initialize is None else msgspec.structs.replace(spec, when=())
+            for spec in specs
+            if spec.name not in left_out
+        ]
+        flat = msgspec.structs.replace(chain, proxies=tuple(proxies), agent=agent)
+        self._command.note_sandboxes(flat)
+        return ChainPlan(flat, stamp(plugin_files(flat)), left_out, tuple(notices or ()))
 
-    def _known_planner(self) -> Planner:
-        if self._planner is None:
-            from conductor.chain.planner import Planner
-
-            self._planner = Planner(os.environ)
-        return self._planner
+    # -- other files -------------------------------------------------------------------------------
 
     def _files_for(self, cwd: str) -> tuple[str | None, str | None]:
         """The user's and the project's file for a session in `cwd`."""
@@ -197,6 +248,56 @@ class ChainChooser:
             user_chain_file() if self._others.user else None,
             find_project_file(cwd) if self._others.project else None,
         )
+
+    def _user_chain(self, path: str, notices: list[FileNotice] | None) -> ChainFile:
+        if self._user is None:
+            read = partial(read_user_file, path, os.environ)
+            self._user = ReloadableChain(read(), read)
+        elif self._user.is_changed:
+            self._user.reload()
+        chain, mistakes = self._user.chain, self._user.mistakes
+        assert not isinstance(chain, ChainFileError)
+        if mistakes is not None and notices is not None:
+            notices += self._notices_of_mistakes(path, mistakes)
+        return chain
+
+    def _project_chain(self, path: str, notices: list[FileNotice] | None) -> ChainFile | None:
+        try:
+            return self._trusted_chain(path)
+        except Untrusted as exc:
+            if notices is not None and self._is_new(path, f"{exc} {_identity(path)}"):
+                log.warning("project file not used", file=path, reason=str(exc))
+                title = f"{path} {exc}: this session runs without its proxies"
+                command = f"acp-conductor trust {shlex.quote(path)}"
+                detail = exc.remedy or f"to see what it runs, and to trust it: {command}"
+                notices.append(FileNotice(title, detail))
+            return None
+
+    def _trusted_chain(self, path: str) -> ChainFile:
+        entry = trusted_file(path)
+        if entry is None:
+            self._projects.pop(path, None)
+            raise not_trusted_yet(path)
+        known = self._projects.get(path)
+        if known is not None and known.files == entry.files and has_hashes(entry.files):
+            return known.chain
+        found = self._projects[path] = read_trusted_file(entry, os.environ)
+        return found.chain
+
+    def _notices_of_mistakes(self, path: str, error: ChainFileError) -> list[FileNotice]:
+        """The notice that a changed file has mistakes and is not used; once for each mistake."""
+        text = str(error)
+        if not self._is_new(path, text):
+            return []
+        log.warning("changed chain file not used", file=path, error=text)
+        title = f"{path} has changed and has mistakes: the session uses it as it was before"
+        return [FileNotice(title, text.splitlines()[0] if text else "")]
+
+    def _is_new(self, path: str, reason: str) -> bool:
+        """Whether there was no notice of this before; from now on there was."""
+        is_new = (path, reason) not in self._told
+        self._told.add((path, reason))
+        return is_new
 
     def _directory(self, setup: Payload | None) -> str:
         """The session's directory; without one, that in which the conductor was started."""
@@ -208,3 +309,11 @@ class ChainChooser:
 
 def _has_conditions(chain: ChainFile) -> bool:
     return any(spec.when for spec in chain.flat())
+
+
+def _identity(path: str) -> str:
+    """Differs when the file has changed."""
+    try:
+        return read_own_file(path).decode(errors="replace")
+    except UnreadableFile:
+        return ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 import trio
@@ -24,7 +24,7 @@ from conductor.chain.back_pressure import BackPressure
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainSpec
 from conductor.chain.startup_gate import StartupGate
-from conductor.errors import ChainFileError, ComponentError, RequestError, StartError
+from conductor.errors import ChainFileError, RequestError, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import with_member
@@ -48,8 +48,7 @@ from conductor.transport.io_loop import read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair
 
 if TYPE_CHECKING:
-    from conductor.chain.chooser import ChainChooser
-    from conductor.chain.planner import ChainPlan
+    from conductor.chain.chooser import ChainChooser, ChainPlan
 
 __all__ = ["MAX_CHAINS", "ChainChoice", "SessionChains"]
 
@@ -71,13 +70,8 @@ class ChainChoice:
     spec_of: Callable[[ChainPlan], ChainSpec]
 
 
-class _Ending(Protocol):
-    @property
-    def error(self) -> ComponentError | None: ...
-
-
 class _Chain(Protocol):
-    async def run(self) -> _Ending: ...
+    async def run(self) -> Any: ...
 
     def stop(self) -> None: ...
 

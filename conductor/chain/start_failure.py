@@ -39,13 +39,7 @@ __all__ = [
     "StartFailureAgent",
     "remedies",
     "restart_needed",
-    "unannounced_capabilities",
 ]
-
-_IGNORED_MEMBERS: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
-"""Members of an `initialize` result that a client does not need to know; MCP over ACP (`acp`) is
-for proxies."""
-
 
 _numbers: Final = count(1)
 """Numbers in ids: unique, as a client may have several chains that did not start."""
@@ -127,23 +121,6 @@ class StartFailureAgent:
     def _update(self, session: str, update: Mapping[str, Any]) -> None:
         params = encode_lossy({"sessionId": session, "update": update})
         self._client.notify("session/update", params)
-
-
-def unannounced_capabilities(announced: bytes, real: bytes) -> list[str]:
-    """Paths of the capabilities in `real` that `announced` lacks; both are `initialize` results."""
-    known = set(_capability_paths(decoded_members(announced)))
-    return [path for path in _capability_paths(decoded_members(real)) if path not in known]
-
-
-def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
-    for name, inner in value.items():
-        if name in _IGNORED_MEMBERS:
-            continue
-        where = f"{path}.{name}" if path else name
-        if isinstance(inner, dict) and (inner or name.endswith("Capabilities")):
-            yield from _capability_paths(inner, where)
-        elif inner not in (False, None, []):
-            yield where.removeprefix("agentCapabilities.").removeprefix("capabilities.")
 
 
 RESTART_HINT: Final = "Restart the agent in your editor"

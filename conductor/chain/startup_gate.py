@@ -20,7 +20,6 @@ from conductor.chain.start_failure import (
     FailureContext,
     StartFailureAgent,
     restart_needed,
-    unannounced_capabilities,
 )
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConductorError, RequestCancelled
@@ -306,14 +305,12 @@ class StartupGate(Stage):
     ) -> None:
         """Response of the chain to the first session set-up after an earlier failed start.
 
-        The client knows only the capabilities that the start-failure agent has announced.
+        The client knows only that the start-failure agent has announced no capabilities.
         """
         failure_agent, self._trigger = self._failure_agent, None
         assert failure_agent is not None
         assert setup.call is not None
-        unannounced = unannounced_capabilities(failure_agent.initialize_result, self.answer)
-        code = None if error is None else error_to_exception(error).code
-        if code == AUTHENTICATION_REQUIRED and "authMethods" in unannounced:
+        if error is not None and error_to_exception(error).code == AUTHENTICATION_REQUIRED:
             failure_agent.text = restart_needed(
                 "its agent requires a login, and your editor does not know its login methods"
             )
@@ -322,10 +319,10 @@ class StartupGate(Stage):
         forward(setup.call, result, error)
         session = session_id_of(result) or session_id_of(setup.params)
         failure_agent.text = CHAIN_RUNS_TEXT
-        if result is not None and session is not None and unannounced:
+        if result is not None and session is not None:
             notices = Notices.of(self.params, self.version)
             title = f"the chain runs now; {RESTART_HINT.lower()} to use all of it"
-            detail = f"until then your editor does not use {', '.join(unannounced)}"
+            detail = "until then your editor uses only what every agent can do"
             params = notices.params(session, title, detail, "info")
             self.port.notify("session/update", params)
         if not failure_agent.sessions:

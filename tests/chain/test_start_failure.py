@@ -9,7 +9,7 @@ import pytest
 from support.peers.port import Flusher, ListTransport, Neighbour, cancel
 from support.raw_json import compact
 
-from conductor.chain.start_failure import FailureContext, unannounced_capabilities
+from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import StartError
 from conductor.jsonrpc.connection import Connection
@@ -239,18 +239,3 @@ def test_an_error_of_a_component_names_the_component():
     text = FailureContext().describe(error, component="claude")
 
     assert "'claude' answered: Internal error (no key)" in text
-
-
-def test_unannounced_capabilities_are_named():
-    told = b'{"protocolVersion":1,"agentCapabilities":{},"authMethods":[],"agentInfo":{"name":"x"}}'
-    real = (
-        b'{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"promptCapabilities":'
-        b'{"image":true,"audio":false},"mcpCapabilities":{"acp":true}},"authMethods":[{"id":"a"}]}'
-    )
-
-    assert unannounced_capabilities(told, real) == [
-        "loadSession",
-        "promptCapabilities.image",
-        "authMethods",
-    ]
-    assert unannounced_capabilities(told, told) == []

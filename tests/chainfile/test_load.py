@@ -464,3 +464,23 @@ def test_names_of_the_registry_have_their_lock_file_and_registry(
 )
 def test_a_command_is_named_after_the_program_that_it_runs(argv: list[str], name: str) -> None:
     assert command_name(argv) == name
+
+
+def test_one_word_is_a_command_without_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "chain.yaml"
+    file.write_text("version: 1\nagent:\n  run: claude-agent-acp\n")
+    agent = load(file).agent
+    assert agent is not None
+    assert agent.run == ("claude-agent-acp",)
+
+
+@pytest.mark.parametrize("written", ["", "~", "NULL"])
+def test_an_unquoted_null_is_none(chain: Callable[..., ChainFile], written: str) -> None:
+    read = chain(f"""\
+version: 1
+agent:
+  use: test-agent
+  with: {{option: {written}}}
+""")
+    assert read.agent is not None
+    assert read.agent.options == {"option": None}

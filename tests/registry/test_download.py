@@ -81,13 +81,6 @@ def test_a_status_is_an_error(server):
         fetch_bytes(f"{server.url}/missing", 100)
 
 
-def test_an_unreachable_server_says_what_to_try():
-    with pytest.raises(RegistryError, match="cannot be fetched") as caught:
-        fetch_bytes("http://127.0.0.1:9/a", 100)
-
-    assert "needs the network once" in str(caught.value.help)
-
-
 def test_the_query_of_a_url_is_in_no_message(server):
     for url in (
         f"{server.url}/missing?token=hunter2",

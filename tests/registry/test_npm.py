@@ -32,17 +32,8 @@ def test_a_package_has_a_name_and_a_version(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "-g", "../x", "x@../y", "git+https://example.org/x.git", "https://example.org/x.tgz"),
-        *(
-            "x@npm:y",
-            "x@file:/etc",
-            "x@.",
-            "x@.git",
-            "x y",
-            "x@1 || 2",
-            "@scope",
-            "user/repository",
-        ),
+        *("", "-g", "../x", "x@../y", "git+https://example.org/x.git", "x@npm:y", "x@file:/etc"),
+        *("x@.git", "x y", "@scope", "user/repository"),
     ],
 )
 def test_what_is_no_package_of_the_registry_is_refused(text):

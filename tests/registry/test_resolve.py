@@ -12,7 +12,7 @@ from conductor.chainfile.model import Sandbox
 from conductor.errors import RegistryError
 from conductor.registry.install import install_unlocked
 from conductor.registry.pins import NpxPin, UvxPin, write_lock
-from conductor.registry.resolve import INSTALL_SECONDS, resolved
+from conductor.registry.resolve import INSTALL_SECONDS, registry_status, resolved
 from conductor.registry.source import load_registry
 from conductor.registry.store import package_directory
 
@@ -26,12 +26,6 @@ def locked(chain, registry_file, agent="echo", pin=PIN):
     path = chain(agent)
     write_lock(str(path.with_suffix(".lock")), {"echo": pin})
     return agent_spec(path)
-
-
-def test_a_component_without_a_name_of_the_registry_is_unchanged(chain):
-    spec = agent_spec(chain("{run: echo}"))
-
-    assert resolved(spec) is spec
 
 
 def test_the_lock_file_decides_and_not_the_registry(chain, registry_file):
@@ -107,13 +101,6 @@ def test_a_sandbox_shows_the_package_and_its_interpreter(chain, registry_file):
     assert found.read == ("/data", str(directory), str(directory.parent))
 
 
-def test_an_unknown_name_is_an_error_with_near_matches(chain, registry_file):
-    registry_file(entry("echoes", uvx={"package": "x"}))
-
-    with pytest.raises(RegistryError, match="did you mean `echoes`"):
-        resolved(agent_spec(chain()))
-
-
 def test_a_lock_file_without_the_installation_scripts_that_the_chain_file_allows_is_refused(
     chain, registry_file
 ):
@@ -150,3 +137,18 @@ def test_resolving_imports_nothing_that_installs(chain, registry_file):
         "asyncio",
     }
     assert heavy & set(modules.split()) == set()
+
+
+def test_other_packages_than_those_that_are_installed_are_not_installed(chain, registry_file):
+    registry_file()
+    pin = UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",))
+    put_into_store(pin)
+    changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
+    path = chain()
+    states = []
+    for each in (pin, changed):
+        write_lock(str(path.with_suffix(".lock")), {"echo": each})
+        states.append(str(registry_status(agent_spec(path).registry)))
+
+    detail = "1.0.0 (uvx, 1 package, locked"
+    assert states == [f"{detail}, installed)", f"{detail}, not installed)"]

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
 import attrs
-import trio
 
 from bridges.acp_provider import StatelessExchange
 from bridges.bindings import CarrierParams, decode_carrier
@@ -83,7 +82,7 @@ class McpBridge(Proxy):
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._starts = ServerStarts(self._later, self._notify, self.start_timeout)
+        self._starts = ServerStarts(self._notify, self.start_timeout)
         self._shims = ShimConnections(self, self._starts)
         self._rewriter = DeclarationRewriter(
             self.mode,
@@ -272,13 +271,6 @@ class McpBridge(Proxy):
 
     def new_request_id(self) -> str:
         return f"{self._prefix}-{next(self._request_ids)}"
-
-    def _later(self, seconds: float, then: Callable[[], None]) -> None:
-        async def wait() -> None:
-            await trio.sleep(seconds)
-            then()
-
-        self.start_soon(wait)
 
 
 def _carrier_params(params: bytes) -> CarrierParams:

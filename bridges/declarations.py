@@ -97,8 +97,8 @@ class Declaration:
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
     start: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server has answered the agent's MCP client, or is known not to."""
-    timed: int = 0
-    """Connections that wait for the time limit of the start."""
+    was_asked: bool = False
+    """Whether the agent's MCP client has connected."""
     is_slow: bool = False
     """Whether the start has taken long."""
     problem: str | None = None

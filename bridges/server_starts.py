@@ -27,9 +27,6 @@ __all__ = ["SLOW", "ServerStarts", "required_error"]
 SLOW: Final = 2.0
 """Seconds after which the start of a server is slow."""
 
-_MAX_TIMED: Final = 64
-"""Connections to one server that are given up after the time limit; more are open only for an
-instant."""
 _NO_ANSWER: Final = "The MCP server did not answer"
 
 log = get_logger(component="mcp-bridge")
@@ -39,35 +36,33 @@ log = get_logger(component="mcp-bridge")
 class ServerStarts:
     """The starts of the servers of one agent.
 
-    `later` calls a function after so many seconds. `notify` is called with the title and detail of
-    a notice, once for each server that is slow and once for each that did not start, but not before
-    the session is set up.
+    `notify` is called with the title and detail of a notice, once for each server that is slow and
+    once for each that did not start, but not before the session is set up.
     """
 
-    later: Callable[[float, Callable[[], None]], None]
     notify: Callable[[Declaration, str, str | None, Severity], None]
     timeout: float = 30.0
 
-    def watch(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
-        """Find out whether the server answers on this connection of the agent."""
-        if declaration.start.is_set():
-            return
-        mcp_connection.on_start = lambda error: self._settled(declaration, error)
+    def watch(
+        self, declaration: Declaration, mcp_connection: McpConnection, nursery: trio.Nursery
+    ) -> None:
+        """Find out whether the server answers on this connection of the agent, which ends with the
+        nursery."""
+        if not declaration.start.is_set():
+            declaration.was_asked = True
+            mcp_connection.on_start = lambda error: self._settled(declaration, error)
+            nursery.start_soon(self._limit, declaration, mcp_connection)
 
-        if declaration.timed >= _MAX_TIMED:
-            return  # the client opens connections again and again, and closes them
-        declaration.timed += 1
-
-        def give_up() -> None:
-            declaration.timed -= 1
-            if mcp_connection.on_start is not None and not mcp_connection.closed:
-                reason = f"{_NO_ANSWER} within {self.timeout:g} s (start_timeout of `mcp` in the "
-                reason += "chain file); `acp-conductor doctor FILE` tries its servers"
-                mcp_connection.refuse(encode_error(INTERNAL_ERROR, reason))
-
-        self.later(self.timeout, give_up)
-        if declaration.timed == 1 and self.timeout > SLOW:
-            self.later(SLOW, lambda: self._find_slow(declaration))
+    async def _limit(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
+        """Refuse the connection if the server does not answer in time."""
+        await trio.sleep(min(SLOW, self.timeout))
+        if self.timeout > SLOW:
+            self._find_slow(declaration)
+            await trio.sleep(self.timeout - SLOW)
+        if mcp_connection.on_start is not None and not mcp_connection.closed:
+            reason = f"{_NO_ANSWER} within {self.timeout:g} s (start_timeout of `mcp` in the "
+            reason += "chain file); `acp-conductor doctor FILE` tries its servers"
+            mcp_connection.refuse(encode_error(INTERNAL_ERROR, reason))
 
     def set_up(self, declarations: list[Declaration]) -> None:
         """The session is set up: report the servers that did not start, and later those that do
@@ -86,8 +81,7 @@ class ServerStarts:
                 await declaration.start.wait()
         for declaration in declarations:
             if not declaration.start.is_set():
-                was_asked = declaration.timed > 0
-                what = _NO_ANSWER if was_asked else "the agent did not start it"
+                what = _NO_ANSWER if declaration.was_asked else "the agent did not start it"
                 declaration.problem = f"{what} within {self.timeout:g} s"
         failed = [declaration for declaration in declarations if declaration.problem is not None]
         if failed:
@@ -107,8 +101,7 @@ class ServerStarts:
             self._tell_left_out(declaration)
 
     def _find_slow(self, declaration: Declaration) -> None:
-        waits = any(not each.closed for each in declaration.mcp_connections)
-        if declaration.is_slow or declaration.start.is_set() or not waits:
+        if declaration.is_slow or declaration.start.is_set():
             return
         declaration.is_slow = True
         log.warning("MCP server slow to start", server=declaration.server.name)

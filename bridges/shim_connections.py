@@ -98,7 +98,6 @@ class ShimConnections:
         mcp_connection = McpConnection(consumer, Handshake, host.start_soon)
         consumer.mcp_connection = mcp_connection
         declaration.mcp_connections.add(mcp_connection)
-        self.starts.watch(declaration, mcp_connection)
         self.shims.add(consumer)
         try:
             provide = partial(self._provide, declaration, mcp_connection)
@@ -112,6 +111,7 @@ class ShimConnections:
         self, declaration: Declaration, mcp_connection: McpConnection, nursery: trio.Nursery
     ) -> None:
         host = self.host
+        self.starts.watch(declaration, mcp_connection, nursery)
         if not declaration.is_remote:
             AcpProvider(declaration.server, mcp_connection, host).open()
             return

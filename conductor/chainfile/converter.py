@@ -36,17 +36,17 @@ import attrs
 import msgspec
 
 from conductor.chainfile import values
-from conductor.chainfile.diagnostics import closest_match
-from conductor.chainfile.paths import absolute, home_is_unknown
-from conductor.chainfile.value_errors import (
+from conductor.chainfile.diagnostics import (
     InvalidValue,
     UnsupportedType,
     ValueIssue,
     as_list,
+    closest_match,
     collect,
     expected,
     invalid,
 )
+from conductor.chainfile.paths import absolute, home_is_unknown
 
 __all__ = [
     "MAPPINGS",

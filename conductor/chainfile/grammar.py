@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conductor.chainfile.converter import Converter, Hook, is_struct, make_converter
-from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.diagnostics import (
+    InvalidValue,
+    ValueIssue,
+    closest_match,
+    collect,
+    expected,
+)
 from conductor.chainfile.keys import (
     COMPONENT_KINDS,
     declaration,
@@ -20,7 +26,6 @@ from conductor.chainfile.keys import (
     struct_hook,
 )
 from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
-from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected
 from conductor.chainfile.values import registry_name, seconds
 
 __all__ = ["file_converter"]

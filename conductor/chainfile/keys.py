@@ -20,8 +20,14 @@ from typing import Annotated, Any, Final, get_origin, get_type_hints
 import msgspec
 
 from conductor.chainfile.converter import Converter, Hook
-from conductor.chainfile.diagnostics import closest_match
-from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+from conductor.chainfile.diagnostics import (
+    INVALID,
+    InvalidValue,
+    ValueIssue,
+    closest_match,
+    collect,
+    expected,
+)
 from conductor.chainfile.values import Bytes, positive
 from conductor.limits import Limits
 

@@ -17,11 +17,16 @@ import msgspec
 from conductor.chainfile.build import build_chain
 from conductor.chainfile.converter import Converter
 from conductor.chainfile.diagnostics import (
+    INVALID,
     Diagnostic,
+    InvalidValue,
     SourceLocation,
     SourceText,
+    ValueContext,
     closest_match,
     in_file_order,
+    path_label,
+    to_diagnostic,
 )
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import file_converter
@@ -35,13 +40,6 @@ from conductor.chainfile.model import (
 )
 from conductor.chainfile.paths import absolute, files_read, from_working_directory
 from conductor.chainfile.trust_store import UnreadableFile
-from conductor.chainfile.value_errors import (
-    INVALID,
-    InvalidValue,
-    ValueContext,
-    path_label,
-    to_diagnostic,
-)
 from conductor.errors import ChainFileError
 from conductor.files import open_as_given, open_regular
 

@@ -18,10 +18,17 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from conductor.chainfile.diagnostics import InterpolatedString, SourceLocation, ValuePath
+from conductor.chainfile.diagnostics import (
+    InterpolatedString,
+    InvalidValue,
+    SourceLocation,
+    ValueIssue,
+    ValuePath,
+    expected,
+    invalid,
+)
 from conductor.chainfile.keys import COMPONENT_KINDS, Key
 from conductor.chainfile.paths import absolute, command_name, working_directory
-from conductor.chainfile.value_errors import InvalidValue, ValueIssue, expected, invalid
 from conductor.chainfile.values import (
     Argv,
     Seconds,

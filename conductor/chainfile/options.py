@@ -21,19 +21,21 @@ import attrs
 import msgspec
 
 from conductor.chainfile.converter import Converter, Hook, make_converter
-from conductor.chainfile.diagnostics import Diagnostic, SourceLocation, in_file_order
-from conductor.chainfile.keys import read_keys
-from conductor.chainfile.model import ComponentSpec
-from conductor.chainfile.paths import working_directory
-from conductor.chainfile.value_errors import (
+from conductor.chainfile.diagnostics import (
     INVALID,
+    Diagnostic,
     InvalidValue,
+    SourceLocation,
     ValueContext,
     ValueIssue,
     collect,
+    in_file_order,
     path_label,
     to_diagnostic,
 )
+from conductor.chainfile.keys import read_keys
+from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.paths import working_directory
 from conductor.errors import ChainFileError, describe, line_in
 
 __all__ = ["field_key", "field_types", "structure"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
-from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected, invalid
+from conductor.chainfile.diagnostics import InvalidValue, ValueIssue, collect, expected, invalid
 
 __all__ = [
     "Argv",

@@ -72,19 +72,6 @@ _BACKTICKS: Final = re.compile(r"`+")
 
 
 @attrs.frozen
-class _Media:
-    """Binary content of a block."""
-
-    name: str
-    """A name for the file."""
-    type: str | None
-    """The MIME type."""
-    data: bytes
-    source: str | None
-    """The URI that the client names."""
-
-
-@attrs.frozen
 class _Given:
     """A block for which the agent got another; without its content if that is in a file."""
 
@@ -176,18 +163,19 @@ class PromptContent(Proxy):
         self, session: str, block: dict[str, Any]
     ) -> tuple[dict[str, Any], _Given] | None:
         try:
-            media = _media_of(block)
-            if media is None:
+            found = _binary(block)
+            if found is None:
                 return None
-            write = self._files.write
-            file = await trio.to_thread.run_sync(write, session, media.name, media.data)
+            holder, content = found
+            name, write = _file_name(block["type"], holder), self._files.write
+            file = await trio.to_thread.run_sync(write, session, name, content)
         except ValueError as exc:
             raise _error(block, str(exc)) from None
         except OSError as exc:
             log.warning("no file can be written", reason=str(exc))
             reason = exc.strerror if details_are_withheld() else exc
             raise _error(block, f"no file can be written: {reason}", INTERNAL_ERROR) from None
-        return _as_link(block, media, file)
+        return _as_link(block, holder, name, file, len(content))
 
 
 def _original(given: BoundedDict[str, _Given], block: Any) -> Any:
@@ -216,34 +204,37 @@ def _kind_of(block: Any) -> str | None:
     return _KINDS.get(type) if isinstance(type, str) else None
 
 
-def _media_of(block: dict[str, Any]) -> _Media | None:
-    """The binary content of a block; `None` if it has none. Raises `ValueError` if it is not
-    base64."""
+def _binary(block: dict[str, Any]) -> tuple[dict[str, Any], bytes] | None:
+    """The binary content of a block, with the object that has it; `None` if it has none. Raises
+    `ValueError` if it is not base64."""
     holder, member = (block.get("resource"), "blob") if _embeds(block) else (block, "data")
     encoded = holder.get(member) if isinstance(holder, dict) else None
     if not isinstance(holder, dict) or not isinstance(encoded, str):
         return None
     try:
-        data = base64.b64decode(encoded, validate=True)
+        return holder, base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as exc:
         raise ValueError(f"it is not base64: {exc}") from None
-    source, type = holder.get("uri"), holder.get("mimeType")
-    name = _SAFE.sub("-", unquote(urlsplit(source or "").path).rpartition("/")[2]).strip("-.")
-    suffix = mimetypes.guess_extension(type or "") or ""
+
+
+def _file_name(kind: str, holder: dict[str, Any]) -> str:
+    path = unquote(urlsplit(holder.get("uri") or "").path)
+    name = _SAFE.sub("-", path.rpartition("/")[2]).strip("-.")
     if "." not in name:
-        name = (name or str(block["type"])) + suffix
-    return _Media(name[-80:], type, data, source)
+        name = (name or kind) + (mimetypes.guess_extension(holder.get("mimeType") or "") or "")
+    return name[-80:]
 
 
-def _as_link(block: dict[str, Any], media: _Media, file: Path) -> tuple[dict[str, Any], _Given]:
+def _as_link(
+    block: dict[str, Any], holder: dict[str, Any], name: str, file: Path, size: int
+) -> tuple[dict[str, Any], _Given]:
     """A link to the file that has the content of a block."""
     link = {name: value for name, value in block.items() if name in ("annotations", "_meta")}
-    link |= {"type": "resource_link", "uri": file.as_uri(), "name": media.name}
-    if media.type is not None:
-        link["mimeType"] = media.type
-    if media.source is not None:
-        link["description"] = f"Content of {media.source}"
-    size = len(media.data)
+    link |= {"type": "resource_link", "uri": file.as_uri(), "name": name}
+    if holder.get("mimeType") is not None:
+        link["mimeType"] = holder["mimeType"]
+    if holder.get("uri") is not None:
+        link["description"] = f"Content of {holder['uri']}"
     return {**link, "size": size}, _Given(_with_content(block, ""), file, size)
 
 

@@ -193,23 +193,10 @@ class V1V2(Proxy):
             raise RequestError(METHOD_NOT_FOUND, text)
         return await forward()
 
-    @on("fs/read_text_file", "fs/write_text_file")
-    async def file(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._of_the_client(forward, "files")
-
-    @on(
-        "terminal/create",
-        "terminal/output",
-        "terminal/wait_for_exit",
-        "terminal/kill",
-        "terminal/release",
-    )
-    async def terminal(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._of_the_client(forward, "terminals")
-
-    async def _of_the_client(self, forward: Forward, what: str) -> Any:
+    @on("fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output")
+    @on("terminal/wait_for_exit", "terminal/kill", "terminal/release")
+    async def use_client(self, params: dict[str, Any], forward: Forward) -> Any:
         if isinstance(self._sides, OfV2Client):
-            raise RequestError(
-                METHOD_NOT_FOUND, f"v1_v2: a client of version 2 has no {what} for the agent"
-            )
+            text = "v1_v2: a client of version 2 has no files and terminals for the agent"
+            raise RequestError(METHOD_NOT_FOUND, text)
         return await forward()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.subagents import idle, running
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent, open_chain
@@ -284,24 +283,6 @@ async def test_in_version_2_calls_are_closed_before_idle_but_not_those_in_the_ba
     kinds = [(each["sessionUpdate"], each.get("toolCallId"), each.get("status")) for each in told]
     ends = kinds.index(("tool_call_update", "a", "cancelled"))
     assert kinds[ends:] == [kinds[ends], ("state_update", None, None)]
-
-
-async def test_calls_that_a_subagent_leaves_open_are_closed(chain):
-    call = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x"}
-
-    async def work(session):
-        agent.update(session, running())
-        agent.update("child", call)
-        agent.update(session, idle())
-
-    agent = FakeAgent(turns=[[work]])
-    async with chain(Normalize(), agent) as client:
-        await client.initialize(capabilities={"subagents": {}})
-        await client.prompt(await client.new_session("/work"), "hi")
-
-        assert client.transcript.updates() == [running(), call, closed("c1"), idle()]
-        of_child = client.transcript.of("session/update")[2]
-        assert of_child.params["sessionId"] == "child"
 
 
 async def test_well_formed_messages_are_forwarded_byte_for_byte(chain):

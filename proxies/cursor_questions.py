@@ -14,8 +14,7 @@ For protocol version 1; with a client of version 2 it stands behind `v1_v2`.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -34,12 +33,12 @@ from conductor.proxy import (
     on_update,
 )
 from proxies.shared.capabilities import has_member
+from proxies.shared.questions import choose
 
 __all__ = ["CursorQuestions"]
 
 _CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _STATUS: Final = {"in_progress": "in_progress", "completed": "completed", "cancelled": "completed"}
-_ids: Iterator[int] = itertools.count(1)
 
 
 class _SessionId(msgspec.Struct):
@@ -78,9 +77,8 @@ class CursorQuestions(Proxy):
         session, title = self._session(params), str(params.get("title") or "")
         asked = _questions(params)
         if has_member(self.client_capabilities, ("elicitation", "form")):
-            request = _form(asked, title)
-            result = await self._request("elicitation/create", session, request)
-            return _form_answer(asked, result)
+            request = {"sessionId": session.id, **_form(asked, title)}
+            return _form_answer(asked, await self.client.request("elicitation/create", request))
         return await self._ask_one_by_one(session, asked, title)
 
     @on("cursor/create_plan", source="agent")
@@ -157,21 +155,9 @@ class CursorQuestions(Proxy):
     async def _choose(
         self, session: Session, title: str, kind: str, options: Sequence[tuple[str, str, str]]
     ) -> str | None:
-        """Ask for permission; returns the id of the chosen option, or `None` if it is cancelled."""
-        call = {"toolCallId": f"conductor-cursor-{next(_ids)}", "title": title, "kind": kind}
+        call = {"title": title, "kind": kind}
         offered = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in options]
-        params = {"toolCall": call, "options": offered}
-        result = await self._request("session/request_permission", session, params)
-        outcome = result.get("outcome") if isinstance(result, dict) else None
-        chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-        return chosen if chosen in [id for id, _, _ in options] else None
-
-    async def _request(self, method: str, session: Session, params: Mapping[str, Any]) -> Any:
-        try:
-            return await self.client.request(method, {"sessionId": session.id, **params})
-        except RequestError as exc:
-            text = f"cursor_questions: the client did not ask the user: {exc}"
-            raise RequestError(exc.code, text) from None
+        return await choose(self, "cursor_questions", session, call, offered)
 
     async def _show_todos(self, session: Session, params: Mapping[str, Any]) -> None:
         entries = _todo_entries(params)

@@ -35,8 +35,8 @@ from conductor.proxy import (
     on_session,
 )
 from proxies.shared.capabilities import announce
+from proxies.shared.questions import ask_first
 from proxies.shared.session_files import (
-    ask_first,
     read_text,
     resolved_inside,
     session_directories,

@@ -18,9 +18,8 @@ Options:
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -50,11 +49,11 @@ from proxies.elicitation.forms import (
     why_not_asked,
 )
 from proxies.shared.capabilities import announce
+from proxies.shared.questions import choose
 
 __all__ = ["Elicitation"]
 
 _END_TURN: Final = b'{"stopReason":"end_turn"}'
-_ids: Iterator[int] = itertools.count(1)
 
 
 class _SessionParams(msgspec.Struct):
@@ -171,25 +170,15 @@ class Elicitation(Proxy):
     async def _ask_permission(
         self, session: Session, params: Mapping[str, Any], offered: list[Choice]
     ) -> dict[str, Any]:
-        id = f"conductor-question-{next(_ids)}"
-        call: dict[str, Any] = {"toolCallId": id, "title": titled(params), "kind": "other"}
+        call: dict[str, Any] = {"title": titled(params), "kind": "other"}
         if meanings := explained(params):
             call["content"] = [{"type": "content", "content": {"type": "text", "text": meanings}}]
         options = [
             {"optionId": str(number), "name": each.name, "kind": each.kind}
             for number, each in enumerate(offered)
         ]
-        asked = {"sessionId": session.id, "toolCall": call, "options": options}
-        try:
-            result = await self.client.request("session/request_permission", asked)
-        except RequestError as exc:
-            raise RequestError(exc.code, f"elicitation: the client did not ask: {exc}") from None
-        outcome = result.get("outcome") if isinstance(result, dict) else None
-        chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-        for option, each in zip(options, offered, strict=True):
-            if option["optionId"] == chosen:
-                return each.result
-        return {"action": "cancel"}
+        chosen = await choose(self, "elicitation", session, call, options)
+        return {"action": "cancel"} if chosen is None else offered[int(chosen)].result
 
     async def _ask_in_text(self, session: Session, params: Mapping[str, Any]) -> dict[str, Any]:
         dialog = self.dialogs[session.id]

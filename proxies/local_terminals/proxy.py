@@ -53,7 +53,8 @@ from proxies.shared.capabilities import (
     has_capability,
     with_capability,
 )
-from proxies.shared.session_files import ask_first, resolved_inside, session_directories
+from proxies.shared.questions import ask_first
+from proxies.shared.session_files import resolved_inside, session_directories
 
 __all__ = ["LocalTerminals"]
 

@@ -1,5 +1,5 @@
 """What proxies do on this machine for an agent, in place of a client that cannot: text files inside
-the directories of a session, read and written (blocking), after a question to the user.
+the directories of a session, read and written (blocking).
 
 A path is resolved as the operating system resolves it, and must then lie in one of the directories.
 It is opened from there part by part without following links, so that a link that is put in its
@@ -10,25 +10,23 @@ place meanwhile leads nowhere. Only regular files are opened, never devices, pip
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from conductor.error_codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
 )
 from conductor.files import is_below, open_parent, open_regular
-from conductor.proxy import Proxy, RequestError, Session
+from conductor.proxy import RequestError, Session
 from proxies.shared.paths import real_path
 
-__all__ = ["ask_first", "read_text", "resolved_inside", "session_directories", "write_text"]
+__all__ = ["read_text", "resolved_inside", "session_directories", "write_text"]
 
 _MAX_TEXT: Final = 8 * 1024 * 1024
 """Bytes that one request reads."""
@@ -38,11 +36,6 @@ _PIECE: Final = 1024 * 1024
 """Bytes of a line that are read at once."""
 _NOT_ON_DISK: Final = ("/proc", "/sys", "/dev")
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-_ids: Iterator[int] = itertools.count(1)
-_OPTIONS: Final = (
-    {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
-    {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
-)
 
 
 def read_text(
@@ -99,26 +92,6 @@ def session_directories(session: Session) -> list[str]:
     if user.opened_by is None:
         return []
     return [each for each in (user.cwd, *user.additional_directories) if each]
-
-
-async def ask_first(
-    proxy: Proxy, name: str, session: Session, call: Mapping[str, Any], refusal: str
-) -> None:
-    """Ask about a tool call (`title`, `kind`, …), as the agent itself would. Raises `RequestError`
-    if the user refuses. For proxies between this one and the client, it is a permission request of
-    the agent, with path or command: `permissions` can answer it by rules."""
-    asked = {
-        "sessionId": session.id,
-        "toolCall": {"toolCallId": f"conductor-{name}-{next(_ids)}", **call},
-        "options": _OPTIONS,
-    }
-    try:
-        result = await proxy.client.request("session/request_permission", asked)
-    except RequestError as exc:
-        raise RequestError(exc.code, f"{name}: the client did not ask the user: {exc}") from None
-    outcome = result.get("outcome") if isinstance(result, dict) else None
-    if not isinstance(outcome, dict) or outcome.get("optionId") != "allow":
-        raise RequestError(INVALID_REQUEST, f"{name}: {refusal}")
 
 
 def resolved_inside(path: str, directories: Sequence[str]) -> tuple[str, str]:

@@ -114,7 +114,9 @@ async def test_a_client_that_refuses_permission_requests_is_an_error_of_the_adap
         del client.handlers["session/request_permission"]
         await client.prompt(await open_session(client), "go")
 
-    assert client.transcript.text().startswith("-32601 elicitation: the client did not ask: ")
+    assert client.transcript.text().startswith(
+        "-32601 elicitation: the client did not ask the user: "
+    )
 
 
 async def test_a_page_is_shown_with_its_address_and_its_completion_is_kept_from_the_client(chain):

@@ -24,7 +24,7 @@ from conductor.routing.component import Component
 from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.secrets.formats import secret_parts
 from conductor.secrets.masking import register_environment, register_secrets
-from conductor.supervision.endpoint import is_remote
+from conductor.supervision.component_run import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError
 

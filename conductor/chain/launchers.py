@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import RegistryError
 from conductor.files import outside_environment
-from conductor.supervision.endpoint import Endpoint, Launcher
+from conductor.supervision.component_run import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import isolated_program, local_command
 from conductor.transport.spawn import SpawnError

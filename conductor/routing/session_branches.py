@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from conductor.acp import (
     LOGIN_METHODS,
@@ -45,7 +43,6 @@ from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest, RequestOriginator
 from conductor.jsonrpc.json_object import (
-    decode_with_surrogates,
     members_or_empty,
 )
 from conductor.jsonrpc.messages import (
@@ -307,11 +304,11 @@ class SessionBranches(Stage):
         if branch is None:
             forward(call, result, error)
             return
-        ids = _ids_of(result) if call.method in ("mcp/connect", "terminal/create") else _Ids()
-        if ids.connectionId is not None:
-            self._mcp[ids.connectionId] = branch
-        if ids.terminalId is not None:
-            branch.terminals[ids.terminalId] = None
+        ids = _ids_of(result) if call.method in ("mcp/connect", "terminal/create") else {}
+        if (connection := ids.get("connectionId")) is not None:
+            self._mcp[connection] = branch
+        if (terminal := ids.get("terminalId")) is not None:
+            branch.terminals[terminal] = None
         branch.link.plain.respond(call, result, error)
 
     def _branch_for(
@@ -319,7 +316,7 @@ class SessionBranches(Stage):
     ) -> Branch | None:
         """The further chain that a message is for; `None` for the first chain."""
         if method in MCP_METHODS:
-            return self._mcp.get(_ids_of(params).connectionId or "")
+            return self._mcp.get(_ids_of(params).get("connectionId", ""))
         if method in LOGIN_METHODS:
             return self._login
         known = call.session if call is not None and method == PROMPT else None
@@ -426,7 +423,7 @@ class SessionBranches(Stage):
         if branch is not None:
             self._asked[call] = branch
             if method == "mcp/disconnect":
-                self._mcp.pop(_ids_of(params).connectionId or "", None)
+                self._mcp.pop(_ids_of(params).get("connectionId", ""), None)
         return True
 
     def tells(self, branch: Branch | None, method: str, params: Payload | None) -> bool:
@@ -504,15 +501,15 @@ class SessionBranches(Stage):
             session in each for each in (self._open_sessions, self._opening, self._subagents)
         )
 
-    def _names_foreign_id(self, branch: Branch | None, method: str, ids: _Ids) -> bool:
+    def _names_foreign_id(self, branch: Branch | None, method: str, ids: Mapping[str, str]) -> bool:
         """Ids of the first chain may be from before the first further chain: it may use each that
         no further chain has, and a further chain only its own."""
-        connection, terminal = ids.connectionId, ids.terminalId
+        connection, terminal = ids.get("connectionId"), ids.get("terminalId")
         if branch is None:
             return connection in self._mcp or any(
                 terminal in each.terminals for each in self.branches
             )
-        servers = (ids.serverId, ids.acpId) if method in MCP_METHODS else ()
+        servers = (ids.get("serverId"), ids.get("acpId")) if method in MCP_METHODS else ()
         return (
             (connection is not None and self._mcp.get(connection) is not branch)
             or (terminal is not None and terminal not in branch.terminals)
@@ -552,55 +549,39 @@ class SessionBranches(Stage):
                     del self.sessions[oldest]
 
 
-class _Ids(msgspec.Struct, gc=False):
-    """Ids of the client in a message. Those of MCP servers are `acpId` in the text of the RFD."""
-
-    connectionId: str | None = None
-    terminalId: str | None = None
-    serverId: str | None = None
-    acpId: str | None = None
-
-
-_IDS: Final = frozenset(_Ids.__struct_fields__)
+_IDS: Final = ("connectionId", "terminalId", "serverId", "acpId")
+"""Ids of the client in a message. Those of MCP servers are `acpId` in the text of the RFD."""
 _SPELLINGS: Final = frozenset(map(str.lower, _IDS))
 
 
-class _Server(msgspec.Struct, gc=False):
-    type: Any = None
-    serverId: Any = None
-    id: Any = None
-
-
-class _Setup(msgspec.Struct, gc=False):
-    mcpServers: list[_Server] = []
-
-
-_decode_setup: Final = msgspec.json.Decoder(_Setup).decode
-
-
-def _read_ids(payload: Payload | None) -> _Ids:
-    """Read the ids in raw params or a raw result. Raises `ValueError`, or one of `DECODE_ERRORS`,
-    also for a name that some peers would take for that of an id (`terminal_id`)."""
-    members = members_or_empty(payload or b"{}")
-    for name in members:
-        if name not in _IDS and name.lower().replace("_", "") in _SPELLINGS:
+def _read_ids(payload: Payload | None) -> dict[str, str]:
+    """The ids in raw params or a raw result, by their names. Raises `ValueError`, or one of
+    `DECODE_ERRORS`, also for a name that some peers would take for that of an id (`terminal_id`).
+    """
+    ids = {}
+    for name, each in members_or_empty(payload or b"{}").items():
+        if name in _IDS:
+            if (id := decode_value(each, type=str | None)) is not None:
+                ids[name] = id
+        elif name.lower().replace("_", "") in _SPELLINGS:
             raise ValueError(f"{name} is no member of the protocol")
-    ids = {name: decode_value(each) for name, each in members.items() if name in _IDS}
-    return msgspec.convert(ids, _Ids)
+    return ids
 
 
-def _ids_of(payload: Payload | None) -> _Ids:
+def _ids_of(payload: Payload | None) -> dict[str, str]:
     try:
         return _read_ids(payload)
     except (ValueError, *DECODE_ERRORS):
-        return _Ids()
+        return {}
 
 
 def _declared_servers(params: Payload | None) -> list[str]:
     """The ids of the MCP servers over ACP in the raw params of a session set-up."""
     try:
-        servers = decode_with_surrogates(params or b"{}", _decode_setup).mcpServers
-    except ValueError:
+        servers = decode_value(members_or_empty(params or b"{}").get("mcpServers", b"null"))
+    except (ValueError, *DECODE_ERRORS):
         return []
-    ids = [each.serverId or each.id for each in servers if each.type == "acp"]
+    listed = servers if isinstance(servers, list) else []
+    declared = [each for each in listed if isinstance(each, dict) and each.get("type") == "acp"]
+    ids = [each.get("serverId") or each.get("id") for each in declared]
     return [id for id in ids if isinstance(id, str) and len(id) <= MAX_AGENTS_ID]

@@ -1,5 +1,8 @@
 """One run of a component: serves its process, or connection, from start to end.
 
+The supervisor starts, restarts and stops processes, connections to other machines, and plugins that
+restart in this process, through `Endpoint`; `chain/build.py` chooses the `Launcher` that opens one.
+
 Routes its output, writes its input, drains its stderr and waits for its exit. The run is over when
 the process has exited and its pipes are at EOF; descendants that keep a pipe open delay the end by
 one second at most. A process that closes stdin or stdout without exiting has failed and is killed.
@@ -18,7 +21,7 @@ import signal
 import stat
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -30,16 +33,19 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import truncate
 from conductor.log import Logger
 from conductor.secrets.masking import redact
-from conductor.supervision.endpoint import Endpoint
 from conductor.token_bucket import TokenBucket
+from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
 __all__ = [
     "ComponentRun",
+    "Endpoint",
+    "Launcher",
     "StderrFile",
     "StderrTail",
     "exit_error",
     "handshake_error",
+    "is_remote",
     "start_error",
 ]
 
@@ -59,6 +65,46 @@ _MAX_REASON: Final = 200
 """Characters of the line of stderr in an error message."""
 _NO_REASON: Final = re.compile(r"\s|Node\.js v|note: |\W*$")
 """Lines that follow the message of an uncaught exception or a panic."""
+
+
+class Endpoint(Protocol):
+    """One process, or one connection. `transport` reads its output and writes its input."""
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def location(self) -> str:
+        """Address for error messages: a URL, a socket path, a command."""
+
+    @property
+    def status(self) -> str | None:
+        """Its end as a predicate ("exited with status 1"); None while it runs."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the process started, or the connection was established."""
+
+    async def wait(self) -> str:
+        """Wait for the end and return `status`. A connection runs inside this call."""
+
+    async def read_stderr(self) -> bytes:
+        """The next bytes of its stderr; `b""` at EOF."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group; SIGTERM and SIGKILL close a connection."""
+
+    def close(self) -> None:
+        """Close the transport."""
+
+
+Launcher = Callable[[int], Endpoint]
+"""Opens an endpoint; the argument is the longest message, in bytes. Raises `SpawnError`."""
+
+
+def is_remote(spec: ComponentSpec) -> bool:
+    """Whether a component runs on another machine, according to its chain file entry."""
+    return spec.connect is not None or spec.ssh is not None
 
 
 class StderrTail(msgspec.Struct, eq=False):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
@@ -20,29 +19,23 @@ from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
 from conductor.supervision.deadlines import NEVER, Deadlines
 
-__all__ = ["SLOW", "SlowSetup", "SlowSetupMonitor"]
+__all__ = ["SLOW", "SlowSetupMonitor"]
 
 SLOW: Final = 2.0
 """Seconds after which a start or a session set-up is slow."""
 
 
-class SlowSetup(msgspec.Struct, frozen=True):
-    """A session set-up that a component has not answered for `SLOW` seconds."""
-
-    method: str
-    session: str | None
-    """The session to load, resume or fork; None for a new one."""
-    servers: list[str]
-    """Names of the MCP servers of the request, which the component may be starting."""
-
-
 class SlowSetupMonitor(Stage):
-    """Monitor of one component; `on_slow` is called once with each slow set-up."""
+    """Monitor of one component.
+
+    `on_slow` is called once with each slow set-up: its method, the session to load, resume or fork
+    (`None` for a new one), and the names of its MCP servers, which the component may be starting.
+    """
 
     name = "slow set-ups"
     sent: frozenset[str] = SESSION_SETUP_METHODS
 
-    def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
+    def __init__(self, on_slow: Callable[[str, str | None, list[str]], None]) -> None:
         self._on_slow = on_slow
         self._open: dict[InFlightRequest, bytes] = {}
         """Raw params of those that are not reported."""
@@ -93,4 +86,4 @@ class SlowSetupMonitor(Stage):
         servers = decoded_members(params).get("mcpServers")
         named = [each for each in servers if isinstance(each, dict)] if servers else []
         names = [str(each.get("name", "")) for each in named]
-        self._on_slow(SlowSetup(call.method, session_id_of(params), names))
+        self._on_slow(call.method, session_id_of(params), names)

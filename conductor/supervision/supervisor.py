@@ -33,17 +33,18 @@ from conductor.routing.session_settings import SettingsLog
 from conductor.routing.trace import TracedOwnRequests
 from conductor.supervision.component_run import (
     ComponentRun,
+    Launcher,
     StderrFile,
     exit_error,
     handshake_error,
+    is_remote,
     start_error,
 )
-from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
 from conductor.supervision.replay import Replay, ReplayFailed, session_resume_methods
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
-from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
+from conductor.supervision.slow_setups import SlowSetupMonitor
 from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.transport.spawn import SpawnError
 
@@ -254,24 +255,20 @@ class SupervisedComponent(LinkComponent):
         stopped = {"stopped": self.stopped} if self.stopped else {}
         self._log.warning("component slow to start", waits_for=f"its answer to {method}", **stopped)
 
-    def _on_slow_setup(self, setup: SlowSetup) -> None:
+    def _on_slow_setup(self, method: str, session: str | None, servers: list[str]) -> None:
         """Name the component that a session set-up waits for, also in a session that is known."""
-        servers = {"mcp_servers": setup.servers} if setup.servers else {}
-        names = {} if setup.session is None else {"session": setup.session}
-        stopped = {"stopped": self.stopped} if self.stopped else {}
+        fields = {"stopped": self.stopped, "mcp_servers": servers, "session": session}
         self._log.warning(
             "component slow to set up a session",
-            waits_for=f"its answer to {setup.method}",
-            **stopped,
-            **servers,
-            **names,
+            waits_for=f"its answer to {method}",
+            **{name: each for name, each in fields.items() if each},
         )
-        if setup.session is not None:
-            title = f"waiting for {self.name} to answer {setup.method}"
-            detail = stopped.get("stopped")
-            if detail is None and setup.servers:
-                detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
-            self.host.send_notice(setup.session, title, detail, severity="info")
+        if session is not None:
+            detail = self.stopped
+            if detail is None and servers:
+                detail = f"it may be starting MCP servers: {', '.join(servers)}"
+            title = f"waiting for {self.name} to answer {method}"
+            self.host.send_notice(session, title, detail, severity="info")
 
     def _on_initialized(self) -> None:
         if self._current_run is not None:

@@ -156,11 +156,3 @@ def check_that_it_works_again(editor):
         assert answer["error"]["code"] == -32603
         assert answer["error"]["data"]["component"], answer
     raise AssertionError(f"no prompt works any more: {answer}")
-
-
-def test_the_short_run_has_every_fault_and_every_state():
-    short = [case for case in cases() if is_short(*case)]
-
-    assert {fault for _, _, fault, _ in short} == set(FAULTS)
-    assert {state for _, _, _, state in short} == set(STATES)
-    assert len(list(cases())) > 1000

@@ -1,4 +1,4 @@
-"""`context`: adds texts before the user's prompt. `parts` formats them and finds them in echoes."""
+"""`context`: adds texts before the user's prompt. `files` finds and reads those of a project."""
 
 from proxies.context.proxy import PromptContext
 

@@ -2,8 +2,15 @@
 
 Not all agents read AGENTS.md, and none knows the current `git status`. This adds a text, files of
 the session's directory, and the output of a command; `/context` shows them to the user
-(`/acp:context` if the agent has a command of that name). The added
-parts are removed from prompts that the agent replays or echoes.
+(`/acp:context` if the agent has a command of that name).
+
+    <context source="AGENTS.md">
+    Use tabs.
+    </context>
+
+The added parts are removed from prompts that the agent replays or echoes, in chunks of any size. A
+part is recognised by its first line and ends at its closing tag; content that contains this tag
+gets another one (`context-2`), so content cannot end its own part early.
 
 Options:
     text       a text
@@ -26,7 +33,9 @@ the command.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -57,12 +66,13 @@ from conductor.proxy.commands import program_warning, run_command
 from conductor.proxy.peers import SESSION_STATE_UPDATES
 from conductor.proxy.slash_commands import is_slash_command
 from proxies.context.files import missing, read_files
-from proxies.context.parts import UserText, part, without_parts
 from proxies.shared.first_prompt import has_user_text
 
-__all__ = ["PromptContext"]
+__all__ = ["PromptContext", "UserText", "part", "without_parts"]
 
 _USER: Final = ("user_message", "user_message_chunk")
+_TAG: Final = "context"
+_FIRST_LINE: Final = re.compile(rf'<({_TAG}(?:-\d+)?) source="[^"\n]*">\n')
 
 log = get_logger(component="context")
 
@@ -98,6 +108,37 @@ class _SentContext:
     """Set while the session is loaded."""
     logged_missing: bool = False
     """Whether patterns that match no file were logged."""
+
+
+@attrs.define
+class UserText:
+    """Removes context parts from the start of a user message that arrives in chunks."""
+
+    longest: int
+    """Maximum characters held back while a part is not complete."""
+    held: str = attrs.field(default="", init=False)
+    _begun: bool = attrs.field(default=False, init=False)
+    """Whether the user's own text has begun."""
+    _after_part: bool = attrs.field(default=False, init=False)
+
+    def feed(self, text: str) -> str:
+        """Return the text that can be shown now; empty while a part is not complete."""
+        if self._begun:
+            return text
+        whole = self.held + text
+        if self._after_part and not self.held:
+            whole = whole.lstrip("\n")
+        shown = without_parts(whole)
+        if shown is None and len(whole) > self.longest:
+            shown = whole
+        self.held = whole if shown is None else ""
+        self._begun, self._after_part = bool(shown), self._after_part or shown == ""
+        return shown or ""
+
+    def end(self) -> str:
+        """Return the held-back text at the end of the message: it was not a part."""
+        shown, self.held, self._begun, self._after_part = self.held, "", False, False
+        return shown
 
 
 @attrs.define
@@ -254,3 +295,25 @@ def _without_complete_parts(text: str) -> str:
     """The user's text; all of it if a part is not complete."""
     left = without_parts(text)
     return text if left is None else left
+
+
+def part(source: str, content: bytes, room: int) -> str:
+    """Return a part with as much of the content as fits into `room` bytes."""
+    note = "\n(cut off here: too large)" if len(content) > room else ""
+    body = content[:room].decode(errors="replace" if not note else "ignore").strip("\n")
+    tags = itertools.chain([_TAG], (f"{_TAG}-{number}" for number in itertools.count(2)))
+    tag = next(tag for tag in tags if f"</{tag}>" not in body)
+    name = source.replace('"', "'").replace("\n", " ")
+    return f'<{tag} source="{name}">\n{body}{note}\n</{tag}>'
+
+
+def without_parts(text: str) -> str | None:
+    """Return the text after the parts at its start; `None` if a part is not complete."""
+    while found := _FIRST_LINE.match(text):
+        closing = f"\n</{found[1]}>"
+        end = text.find(closing, found.end() - 1)
+        if end < 0:
+            return None
+        text = text[end + len(closing) :].lstrip("\n")
+    begun = text.startswith(f"<{_TAG}") and "\n" not in text
+    return None if begun or (text and f"<{_TAG}".startswith(text)) else text

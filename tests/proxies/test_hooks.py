@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -406,6 +406,16 @@ async def test_in_version_2_a_blocked_turn_continues_with_another_prompt(chain):
         assert again.params["prompt"] == [{"type": "text", "text": "more"}]
 
 
+@asynccontextmanager
+async def serving(serve):
+    """The URL of a server."""
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield f"http://127.0.0.1:{listener.socket.getsockname()[1]}/hook"
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("status", "option"), [("200 OK", "yes"), ("403 Forbidden", "no"), ("500 Oh", "yes")]
 )
@@ -423,18 +433,13 @@ async def test_a_url_is_called(chain, status, option):
 
     answers, agent = [], FakeAgent()
     agent.turns.append([TOOL, asking(agent, answers)])
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
-        port = listener.socket.getsockname()[1]
-        url = f"http://127.0.0.1:{port}/hook"
+    async with serving(serve) as url:
         proxy = Hooks([Hook(["permission"], url=url, headers={"X-Key": "k"})])
         async with chain(proxy, agent) as client:
             await client.initialize()
             await client.prompt(await client.new_session("/work"), "go")
             told = "\n\n[Denied by a hook: no!]\n\n" if option == "no" else ""
             assert client.transcript.text() == told
-        nursery.cancel_scope.cancel()
 
     assert answers == [{"outcome": {"outcome": "selected", "optionId": option}}]
     head, _, body = received[0].partition(b"\r\n\r\n")
@@ -453,16 +458,12 @@ async def test_an_answer_of_a_url_that_comes_too_slowly_denies(chain):
 
     answers, agent = [], FakeAgent()
     agent.turns.append([TOOL, asking(agent, answers)])
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
-        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+    async with serving(serve) as url:
         hook = Hook(["permission"], url=url, timeout=timedelta(seconds=1))
         async with chain(Hooks([hook]), agent) as client:
             await client.initialize()
             await client.prompt(await client.new_session("/work"), "go")
             assert "a hook gave no answer (no answer within 1 s)" in client.transcript.text()
-        nursery.cancel_scope.cancel()
 
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
 

@@ -31,25 +31,18 @@ def proxy(tmp_path):
 async def test_the_first_changing_tool_of_a_turn_takes_a_checkpoint(
     chain, project, proxy, kinds, taken, version
 ):
-    def step(n, kind):
-        update = call(kind, str(n))
+    def step(id, kind):
+        update = call(kind, id)
         if version == 2:
             update["sessionUpdate"] = "tool_call_update"
         return {name: value for name, value in update.items() if value is not None}
 
-    async def end(session):
-        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
-        agent.update(session, idle)
-
-    running = {"sessionUpdate": "state_update", "state": "running"}
-    agent = FakeAgent()
-    for turn in (0, 10):
-        steps = [step(turn + n, kind) for n, kind in enumerate(kinds)]
-        agent.turns.append([running, *steps, end] if version == 2 else steps)
+    turns = [[step(f"{turn} {n}", kind) for n, kind in enumerate(kinds)] for turn in range(2)]
+    agent = FakeAgent(turns=turns)
     async with chain(proxy, agent) as client:
         session = await opened(client, project, version)
         for count in (taken, 2 * taken):
-            await client.prompt(session, "hi")
+            await client.prompt_turn(session, "hi")
             await client.prompt(session, "/rewind")
             listed = str(client.transcript.updates()[-1 if version == 1 else -2]["content"])
             assert listed.count(" hi") == count

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxies.context.parts import UserText, part, without_parts
+from proxies.context.proxy import UserText, part, without_parts
 
 ONE = '<context source="a">\nA\n</context>'
 TWO = '<context source="b">\nB\n</context>'

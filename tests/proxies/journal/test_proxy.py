@@ -450,16 +450,22 @@ async def test_prompts_that_an_agent_repeats_are_neither_kept_twice_nor_show_the
     assert file.read_text().count("go on") == 1
 
 
-async def test_after_a_restart_of_the_proxy_sessions_go_on(chain, journal, tmp_path):
-    first = await talk(chain, journal(), ["Hello"])
+@pytest.fixture
+def fragile(tmp_path):
+    """A chain file with a journal that is restarted after `_break`."""
     (tmp_path / "fragile.py").write_text(FRAGILE)
     file = tmp_path / "chain.yaml"
     file.write_text(
         "version: 1\nproxies:\n- use: ./fragile.py:Fragile\n  on_failure: restart\n"
         f"  with: {{directory: {tmp_path / 'journal'}}}\n"
     )
+    return str(file)
+
+
+async def test_after_a_restart_of_the_proxy_sessions_go_on(chain, journal, fragile, tmp_path):
+    first = await talk(chain, journal(), ["Hello"])
     agent = FakeAgent()
-    async with chain(str(file), agent) as client:
+    async with chain(fragile, agent) as client:
         await client.initialize()
         second = await client.new_session("/work")
         await client.prompt(second, "before")
@@ -478,15 +484,9 @@ async def test_after_a_restart_of_the_proxy_sessions_go_on(chain, journal, tmp_p
     assert len(files(tmp_path)) == 2
 
 
-async def test_a_fork_goes_on_after_a_restart_of_the_proxy(chain, tmp_path):
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    file = tmp_path / "chain.yaml"
-    file.write_text(
-        "version: 1\nproxies:\n- use: ./fragile.py:Fragile\n  on_failure: restart\n"
-        f"  with: {{directory: {tmp_path / 'journal'}}}\n"
-    )
+async def test_a_fork_goes_on_after_a_restart_of_the_proxy(chain, fragile):
     agent = FakeAgent()
-    async with chain(str(file), agent) as client:
+    async with chain(fragile, agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         await client.prompt(session, "before")

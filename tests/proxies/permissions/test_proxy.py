@@ -65,17 +65,6 @@ async def test_a_bare_request_matches_by_the_tool_call_that_was_announced(chain)
     assert (answer, asked) == (selected("once"), 0)
 
 
-async def test_a_tool_call_is_merged_from_updates_and_the_permission_request(chain):
-    update = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"}
-    proxy = Permissions([Rule("deny", kind=["edit"], title="other")])
-
-    answer, _, _ = await decide(
-        chain, proxy, READ, update, tool_call={"toolCallId": "c1", "title": "other"}
-    )
-
-    assert answer == selected("no")
-
-
 async def test_requests_that_no_rule_decides_follow_the_default(chain):
     rules = [Rule("deny", kind=["delete"])]
 

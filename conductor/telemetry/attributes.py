@@ -6,7 +6,6 @@ only in the results of `message_content` and `tool_content`, which are used on r
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -32,11 +31,6 @@ _USAGE: Final = {
     "cachedWriteTokens": "gen_ai.usage.cache_creation.input_tokens",
     "thoughtTokens": "gen_ai.usage.reasoning.output_tokens",
 }
-_KINDS: Final = (
-    *("read", "edit", "delete", "move", "search", "execute"),
-    *("think", "fetch", "switch_mode", "other"),
-)
-_TOOL_NAME: Final = re.compile(r"[\w.:/-]{1,100}")
 _MAX_CONTENT: Final = 64 * 1024
 """Characters of an attribute with content."""
 
@@ -91,14 +85,12 @@ def usage_attributes(usage: Any) -> Attributes:
 def tool_attributes(update: dict[str, Any]) -> Attributes:
     """A tool call. Before its schema had `name`, agents wrote it into `_meta`; some still do."""
     kind = update.get("kind")
-    found: Attributes = {"gen_ai.operation.name": "execute_tool"}
+    kind = kind if isinstance(kind, str) else "other"
+    found: Attributes = {"gen_ai.operation.name": "execute_tool", "acp_conductor.tool.kind": kind}
     if isinstance(id := update.get("toolCallId"), str):
         found["gen_ai.tool.call.id"] = id
-    if kind in _KINDS:
-        found["acp_conductor.tool.kind"] = kind
     told = {"toolName": update.get("name")}
-    name = _tool_name(told) or _tool_name(update.get("_meta"))
-    name = name or (kind if kind in _KINDS else "other")
+    name = _tool_name(told) or _tool_name(update.get("_meta")) or kind
     return found | {"gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
 
 
@@ -148,6 +140,6 @@ def _tool_name(meta: Any) -> str | None:
         return None
     for each in (meta, *meta.values()):
         name = each.get("toolName") if isinstance(each, dict) else None
-        if isinstance(name, str) and _TOOL_NAME.fullmatch(name):
+        if isinstance(name, str):
             return name
     return None

@@ -23,7 +23,7 @@ import attrs
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, SpanContext, SpanKind
+from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
 from conductor import __version__
 from conductor.acp import PROMPT, SESSION_SETTING_METHODS, SESSION_SETUP_METHODS
@@ -50,8 +50,6 @@ from conductor.tracing.records import (
 __all__ = ["SpanBuilder"]
 
 _SCOPE: Final = "acp-conductor"
-_MAX_OPEN: Final = 10_000
-"""Requests without an answer, and sessions, that are kept in mind."""
 _PERMISSION: Final = "session/request_permission"
 _FAILED, _RESTARTED, _BYPASSED = "component failed", "component restarted", "component bypassed"
 _EVENT_LEVELS: Final = frozenset({"info", "warning", "error"})
@@ -96,100 +94,109 @@ class SpanBuilder:
             id_generator=self._ids,
         )
         self.provider.add_span_processor(processor)
-        self._tracer = self.provider.get_tracer(_SCOPE, __version__)
         self._captures = captures_content
-        self._open: dict[int, _Open] = {}
-        """By number of the record."""
-        self._answered: dict[int, _Open] = {}
-        """Requests that were answered in this batch of records, by number of the request."""
-        self._turns: dict[tuple[str, str], Turn] = {}
-        """By chain and session."""
-        self._hops: dict[str, Turns[int]] = {}
-        """When the turns of each chain run, at the client; by number of the prompt's record."""
-        self._restarts: dict[tuple[str, str], Span] = {}
-        """By chain and component."""
-        self._models: dict[tuple[str, str], str] = {}
-        """By chain and session."""
-        self._agents: dict[str, Attributes] = {}
-        """Attributes of each chain's agent, from its `initialize` result."""
+        self._chains: dict[str, _Chain] = {}
 
     def add(self, records: Iterable[Record]) -> None:
         """Start and end spans by these records."""
         for record in records:
-            match record:
-                case RequestRecord():
-                    self._request(record)
-                case ResponseRecord():
-                    self._response(record)
-                case NotificationRecord(method="session/update"):
-                    self._update(record)
-                case NotificationRecord(method="session/cancel", hop=0, session=str(session)):
-                    self._hop(record.chain).of(session).cancel(record.time)
-                case HandlerRecord(message=int(n)) if (found := self._span_of(n)) is not None:
-                    found.span.set_attributes(code_attributes(record))
-                case LogRecord():
-                    self._log(record)
-                case TraceHeader():
-                    self._header(record)
-        for each in self._answered.values():
-            each.span.end(nanoseconds(each.ended))
-        self._answered.clear()
+            chain = self._chains.get(record.chain)
+            if chain is None:
+                tracer = self.provider.get_tracer(_SCOPE, __version__)
+                chain = self._chains[record.chain] = _Chain(tracer, self._ids, self._captures)
+            chain.add(record)
+            if isinstance(record, LogRecord) and record.event == CHAIN_ENDED:
+                chain.end(record.time)
+                del self._chains[record.chain]
+        for chain in self._chains.values():
+            chain.end_answered()
 
-    def end(self, time: float, chain: str | None = None) -> None:
-        """End what is open, of one chain or of all: the chain, or its recording, has ended."""
-        for key, turn in list(self._turns.items()):
-            if chain in (None, key[0]):
-                del self._turns[key]
-                turn.end(time, {})
-        for n, each in list(self._open.items()):
-            if chain in (None, each.record.chain):
-                del self._open[n]
-                _end_unanswered(each.span, time)
-        for key, span in list(self._restarts.items()):
-            if chain in (None, key[0]):
-                del self._restarts[key]
-                _end_unanswered(span, time)
-        for table in (self._models, self._agents, self._hops):
-            for name in [n for n in table if chain in (None, n if isinstance(n, str) else n[0])]:
-                del table[name]  # type: ignore[arg-type]
+    def end(self, time: float) -> None:
+        """End what is open: the recording has ended."""
+        for chain in self._chains.values():
+            chain.end(time)
+
+
+@attrs.define(eq=False)
+class _Chain:
+    """The spans of one chain."""
+
+    tracer: Tracer
+    ids: _GivenIds
+    captures: bool
+    agent: Attributes = attrs.field(factory=lambda: {"gen_ai.agent.name": "agent"})
+    """Attributes of the agent, from the header and its `initialize` result."""
+    open: dict[int, _Open] = attrs.field(factory=dict)
+    """By number of the record."""
+    answered: dict[int, _Open] = attrs.field(factory=dict)
+    """Requests that were answered in this batch of records, by number of the request."""
+    turns: dict[str, Turn] = attrs.field(factory=dict)
+    """By session, as `models`."""
+    models: dict[str, str] = attrs.field(factory=dict)
+    hop: Turns[int] = attrs.field(factory=lambda: Turns[int](2))
+    """When turns run, at the client; by number of the prompt's record."""
+    restarts: dict[str, Span] = attrs.field(factory=dict)
+    """By component."""
+
+    def add(self, record: Record) -> None:
+        match record:
+            case RequestRecord():
+                self._request(record)
+            case ResponseRecord():
+                self._response(record)
+            case NotificationRecord(method="session/update"):
+                self._update(record)
+            case NotificationRecord(method="session/cancel", hop=0, session=str(session)):
+                self.hop.of(session).cancel(record.time)
+            case HandlerRecord(message=int(n)) if (found := self._span_of(n)) is not None:
+                found.span.set_attributes(code_attributes(record))
+            case LogRecord():
+                self._log(record)
+            case TraceHeader():
+                agents = [each.name for each in record.components if each.label == "Agent"]
+                self.agent = _agent(agents[-1] if agents else record.chain) | self.agent
+
+    def end_answered(self) -> None:
+        for each in self.answered.values():
+            each.span.end(nanoseconds(each.ended))
+        self.answered.clear()
+
+    def end(self, time: float) -> None:
+        """End what is open."""
+        self.end_answered()
+        for turn in self.turns.values():
+            turn.end(time, {})
+        for span in [*(each.span for each in self.open.values()), *self.restarts.values()]:
+            fail(span, "unanswered", "it had not ended when the chain ended")
+            span.end(nanoseconds(time))
 
     # -- records -----------------------------------------------------------------------------------
 
-    def _header(self, record: TraceHeader) -> None:
-        agents = [each.name for each in record.components if each.label == "Agent"]
-        name = agents[-1] if agents else record.chain
-        known: Attributes = {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
-        self._agents[record.chain] = known | self._agents.get(record.chain, {})
-
     def _request(self, record: RequestRecord) -> None:
-        if len(self._open) >= _MAX_OPEN:
-            return
-        key = record.chain, record.session or ""
-        turn = self._turns.get(key)
+        session = record.session or ""
+        turn = self.turns.get(session)
         if record.method != PROMPT or record.protocol != "acp":
             self._start(record, _name(record))
         elif turn is not None:
             turn.inner = self._start(record, _name(record))
         else:
-            agent = self._agents.get(record.chain, {"gen_ai.agent.name": "agent"})
-            span = self._start(
-                record, f"invoke_agent {agent['gen_ai.agent.name']}", SpanKind.SERVER
-            )
-            span.set_attributes({"gen_ai.operation.name": "invoke_agent", **agent})
-            if key in self._models:
-                span.set_attribute("gen_ai.request.model", self._models[key])
-            self._turns[key] = Turn(record, span, self._tracer, self._captures)
-            self._hop(record.chain).of(record.session or "").prompt_sent(record.n, record.time)
+            name = f"invoke_agent {self.agent['gen_ai.agent.name']}"
+            span = self._start(record, name, SpanKind.SERVER)
+            span.set_attributes({"gen_ai.operation.name": "invoke_agent", **self.agent})
+            if session in self.models:
+                span.set_attribute("gen_ai.request.model", self.models[session])
+            self.turns[session] = Turn(record, span, self.tracer, self.captures)
+            self.hop.of(session).prompt_sent(record.n, record.time)
 
     def _response(self, record: ResponseRecord) -> None:
         if not record.is_error and isinstance(record.payload, dict):
             self._learn(record)
-        found = self._open.get(record.request)
+        found = self.open.get(record.request)
         if found is None:
             return
         found.span.set_attribute("acp_conductor.response.size", record.size)
         _set_error(found.span, record)
-        turn = self._turns.get((record.chain, record.session or ""))
+        turn = self.turns.get(record.session or "")
         if turn is not None and turn.request is found.record:
             self._turn_answered(turn, record)
             return
@@ -201,71 +208,62 @@ class SpanBuilder:
 
     def _close(self, n: int, time: float) -> None:
         """The span of a request ends at this time."""
-        found = self._answered[n] = self._open.pop(n)
+        found = self.answered[n] = self.open.pop(n)
         found.ended = time
 
     def _end_replaced(self, span: SpanContext, record: ResponseRecord) -> None:
         """A component was inserted while this request was open, and the request sent again through
         it: end the span of the first, unanswered copy."""
-        key = record.chain, record.method, span.span_id
-        for n, each in list(self._open.items()):
+        for n, each in list(self.open.items()):
             parent = None if each.parent is None else each.parent.span_id
-            if (each.record.chain, each.record.method, parent) == key:
-                del self._open[n]
+            if (each.record.method, parent) == (record.method, span.span_id):
+                del self.open[n]
                 each.span.set_attribute("acp_conductor.replaced", True)
                 each.span.end(nanoseconds(record.time))
 
     def _turn_answered(self, turn: Turn, record: ResponseRecord) -> None:
         """End the turn with the answer to its prompt, unless the agent reports its end later."""
         result = record.payload if isinstance(record.payload, dict) else {}
-        ended = (
-            self._hop(record.chain)
-            .of(record.session or "")
-            .prompt_answered(
-                record.request,
-                record.time,
-                accepted=not record.is_error,
-                stop_reason=result.get("stopReason"),
-                report=result,
-            )
+        ended = self.hop.of(record.session or "").prompt_answered(
+            record.request,
+            record.time,
+            accepted=not record.is_error,
+            stop_reason=result.get("stopReason"),
+            report=result,
         )
         if ended is not None or record.is_error:
             self._end_turn(turn, record.time, result if ended is None else ended.report)
 
     def _end_turn(self, turn: Turn, time: float, result: dict[str, Any]) -> None:
-        del self._turns[turn.request.chain, turn.request.session or ""]
+        del self.turns[turn.request.session or ""]
         turn.end(time, result)
         self._close(turn.request.n, time)
 
     def _update(self, record: NotificationRecord) -> None:
-        turn = self._turns.get((record.chain, record.session or ""))
+        session = record.session or ""
+        turn = self.turns.get(session)
         update = record.params.get("update") if isinstance(record.params, dict) else None
         if not isinstance(update, dict):
             return
         if update.get("sessionUpdate") == "config_option_update":
-            self._learn_model(record, update)
+            self._learn_model(session, update)
         if turn is not None:
             turn.update(record, update)
         if record.hop != 0 or update.get("sessionUpdate") != "state_update":
             return
-        turns = self._hop(record.chain).of_agent(record.session or "")
+        turns = self.hop.of_agent(session)
         ended = None if turns is None else turns.take(update, record.time)
         if turn is not None and ended is not None and turn.request.n in ended.prompts:
             self._end_turn(turn, record.time, update)
 
-    def _hop(self, chain: str) -> Turns[int]:
-        return self._hops.setdefault(chain, Turns(2))
-
     def _log(self, record: LogRecord) -> None:
-        key = record.chain, record.component or ""
-        if record.event == CHAIN_ENDED:
-            self.end(record.time, record.chain)
-        elif record.event == _FAILED:
-            self._restarts[key] = self._restart(record)
-        elif record.event in (_RESTARTED, _BYPASSED) and key in self._restarts:
-            span = self._restarts.pop(key)
+        component = record.component or ""
+        if record.event == _FAILED:
+            self.restarts[component] = self._restart(record)
+        elif record.event in (_RESTARTED, _BYPASSED) and component in self.restarts:
+            span = self.restarts.pop(component)
             if record.event == _BYPASSED:
-                span.update_name(f"bypass {record.component}")
+                span.update_name(f"bypass {component}")
             span.end(nanoseconds(record.time))
         found = None if record.message is None else self._span_of(record.message)
         if found is not None and record.level in _EVENT_LEVELS:
@@ -274,16 +272,16 @@ class SpanBuilder:
                 for name, value in record.fields.items()
                 if isinstance(value, str | int | float)
             }
-            fields |= {"acp_conductor.component": record.component or "", "level": record.level}
+            fields |= {"acp_conductor.component": component, "level": record.level}
             found.span.add_event(record.event, fields, nanoseconds(record.time))
 
     # -- spans -------------------------------------------------------------------------------------
 
     def _restart(self, record: LogRecord) -> Span:
-        turns = [turn for (chain, _), turn in self._turns.items() if chain == record.chain]
-        span = self._tracer.start_span(
+        turn = next(iter(self.turns.values()), None)
+        span = self.tracer.start_span(
             f"restart {record.component}",
-            below(turns[0].root.get_span_context() if turns else None),
+            below(None if turn is None else turn.root.get_span_context()),
             attributes={
                 "acp_conductor.chain": record.chain,
                 "acp_conductor.component": record.component or "",
@@ -301,21 +299,21 @@ class SpanBuilder:
         context = context_of(params.get("_meta"))
         own = own_parent(context) if record.toward == "agent" else None
         if own is not None:
-            self._ids.given = context
+            self.ids.given = context
             is_remote = record.hop == 0
             parent = SpanContext(context.trace_id, own, is_remote, context.trace_flags)
         elif (before := self._before(record)) is None and context.is_valid:
             parent = context
         elif (outer := before or self._sent_within(record, params)) is not None:
             parent = outer.get_span_context()
-        span = self._tracer.start_span(
+        span = self.tracer.start_span(
             name,
             below(parent),
             kind,
             request_attributes(record),
             start_time=nanoseconds(record.time),
         )
-        self._open[record.n] = _Open(record, span, parent)
+        self.open[record.n] = _Open(record, span, parent)
         return span
 
     def _before(self, record: RequestRecord) -> Span | None:
@@ -323,10 +321,10 @@ class SpanBuilder:
         cause = None if record.cause is None else self._span_of(record.cause)
         if cause is not None and cause.record.method == record.method:
             return cause.span
-        key = record.chain, record.session, record.method, record.sender
-        for each in reversed(self._open.values()):
+        key = record.session, record.method, record.sender
+        for each in reversed(self.open.values()):
             before = each.record
-            is_same = (before.chain, before.session, before.method, before.receiver) == key
+            is_same = (before.session, before.method, before.receiver) == key
             if is_same and before.sender != record.receiver:
                 return each.span
         return None
@@ -334,10 +332,9 @@ class SpanBuilder:
     def _sent_within(self, record: RequestRecord, params: dict[str, Any]) -> Span | None:
         """The span of the tool call, of the handled message or of the turn that a request belongs
         to."""
-        turn = self._turns.get((record.chain, record.session or ""))
+        turn = self.turns.get(record.session or "")
         if turn is None and record.session is None and record.protocol == "mcp":
-            turns = [each for (chain, _), each in self._turns.items() if chain == record.chain]
-            turn = turns[0] if len(turns) == 1 else None
+            turn = next(iter(self.turns.values())) if len(self.turns) == 1 else None
         tool = None if turn is None else turn.tool_of(params)
         handled = None if record.cause is None else self._span_of(record.cause)
         if tool is None and handled is not None:
@@ -345,26 +342,30 @@ class SpanBuilder:
         return tool or (None if turn is None else turn.inner)
 
     def _span_of(self, n: int) -> _Open | None:
-        return self._open.get(n) or self._answered.get(n)
+        return self.open.get(n) or self.answered.get(n)
 
     def _learn(self, record: ResponseRecord) -> None:
         """Learn agent and model from responses to `initialize`, session set-ups and settings."""
+        session = record.session or ""
         if record.method == "initialize":
             match record.payload:
                 case {"agentInfo": {"name": str(name)}} | {"info": {"name": str(name)}}:
-                    known = self._agents.setdefault(record.chain, {})
-                    known |= {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
-        elif record.method == "session/set_model" and record.request in self._open:
-            params = self._open[record.request].record.params
+                    self.agent |= _agent(name)
+        elif record.method == "session/set_model" and record.request in self.open:
+            params = self.open[record.request].record.params
             if isinstance(params, dict):
-                self._learn_model(record, {"models": {"currentModelId": params.get("modelId")}})
+                self._learn_model(session, {"models": {"currentModelId": params.get("modelId")}})
         elif record.method in SESSION_SETUP_METHODS | SESSION_SETTING_METHODS:
-            self._learn_model(record, record.payload)
+            self._learn_model(session, record.payload)
 
-    def _learn_model(self, record: ResponseRecord | NotificationRecord, told: Any) -> None:
-        key, model = (record.chain, record.session or ""), current_value("model", told)
-        if isinstance(model, str) and (key in self._models or len(self._models) < _MAX_OPEN):
-            self._models[key] = model
+    def _learn_model(self, session: str, told: Any) -> None:
+        model = current_value("model", told)
+        if isinstance(model, str):
+            self.models[session] = model
+
+
+def _agent(name: str) -> Attributes:
+    return {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
 
 
 def _name(record: RequestRecord) -> str:
@@ -383,8 +384,3 @@ def _set_error(span: Span, record: ResponseRecord) -> None:
         code = str(error.get("code"))
         span.set_attribute("rpc.response.status_code", code)
         fail(span, code)
-
-
-def _end_unanswered(span: Span, time: float) -> None:
-    fail(span, "unanswered", "it had not ended when the chain ended")
-    span.end(nanoseconds(time))

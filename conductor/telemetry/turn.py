@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from opentelemetry.trace import Span, StatusCode, Tracer
 
@@ -17,10 +17,6 @@ from conductor.telemetry.propagation import below
 from conductor.tracing.records import NotificationRecord, RequestRecord
 
 __all__ = ["Turn", "fail", "nanoseconds"]
-
-_MAX_TOOLS: Final = 1000
-"""Tool calls of one turn that get spans."""
-_MAX_TEXT: Final = 64 * 1024
 
 
 class Turn:
@@ -37,7 +33,6 @@ class Turn:
         self._ended: set[str] = set()
         self._updates = 0
         self._text: list[str] = []
-        self._length = 0
 
     def tool_of(self, params: dict[str, Any]) -> Span | None:
         """The running tool call that a request of the agent names."""
@@ -53,8 +48,9 @@ class Turn:
         kind = update.get("sessionUpdate")
         if record.hop == 0:
             self._updates += record.count
-            if self._captures and kind == "agent_message_chunk":
-                self._note_text(update)
+            match update.get("content"):
+                case {"text": str(text)} if self._captures and kind == "agent_message_chunk":
+                    self._text.append(text)
         if kind in ("tool_call", "tool_call_update"):
             self._tool(record, update)
         elif kind == "usage_update":
@@ -82,8 +78,6 @@ class Turn:
             return
         span = self._tools.get(id)
         if span is None:
-            if len(self._tools) + len(self._ended) >= _MAX_TOOLS:
-                return
             attributes = tool_attributes(update) | {"acp_conductor.record": record.n}
             if record.session is not None:
                 attributes["gen_ai.conversation.id"] = record.session
@@ -113,12 +107,6 @@ class Turn:
             case {"amount": float() | int() as amount, "currency": str(currency)}:
                 self.root.set_attribute("acp_conductor.session.cost", float(amount))
                 self.root.set_attribute("acp_conductor.session.currency", currency)
-
-    def _note_text(self, update: dict[str, Any]) -> None:
-        match update.get("content"):
-            case {"type": "text", "text": str(text)} if self._length < _MAX_TEXT:
-                self._text.append(text)
-                self._length += len(text)
 
     def _add_content(self, reason: str | None) -> None:
         params = self.request.params if isinstance(self.request.params, dict) else {}

@@ -11,8 +11,7 @@ from support.seen_port import traced_port
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.telemetry.propagation import CHAIN_ENDED, PropagatingRecorder
-from conductor.tracing.recorder import LogEntry
+from conductor.telemetry.propagation import PropagatingRecorder
 
 TRACE, SPAN = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
@@ -116,15 +115,12 @@ def test_a_proxy_with_spans_of_its_own_is_the_parent():
 @pytest.mark.parametrize(
     ("sampler", "ratio", "expected"),
     [
-        ("", "", (True, False)),
-        ("always_on", "", (True, True)),
-        ("parentbased_always_off", "", (False, False)),
+        ("parentbased_always_on", "", (True, False)),
         ("traceidratio", "0", (False, False)),
-        ("unknown", "", (True, False)),
     ],
 )
 def test_the_sampler_of_the_environment_decides(monkeypatch, sampler, ratio, expected):
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler or "parentbased_always_on")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
     chain = Chain()
     unsampled = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
@@ -155,7 +151,7 @@ def test_params_without_meta_get_one(meta):
     assert json.loads(sent)["_meta"].keys() == {"traceparent", "tracestate"}
 
 
-@pytest.mark.parametrize("params", [b"[1]", b'"text"', b'{"_meta":[1]}', b'{"_meta":7}'])
+@pytest.mark.parametrize("params", [b"[1]", b'{"_meta":[1]}'])
 def test_params_that_cannot_have_a_context_are_unchanged(params):
     chain = Chain()
 
@@ -173,15 +169,9 @@ def test_the_oldest_members_of_a_long_tracestate_are_dropped(value, kept):
     assert members == [f"acp-conductor={SPAN}", *others[:kept]]
 
 
-@pytest.mark.parametrize("method", ["initialize", "fs/read_text_file", "_vendor/x"])
-def test_other_requests_keep_their_bytes(method):
+def test_other_requests_and_messages_toward_the_client_keep_their_bytes():
     chain = Chain()
-
-    assert chain.meta(chain.to_notes, {"a": 1}, method) is None
-
-
-def test_requests_and_updates_toward_the_client_keep_their_bytes():
-    chain = Chain()
+    assert chain.meta(chain.to_notes, {"a": 1}, "initialize") is None
     params = b'{ "sessionId":"s" }'
     chain.to_client.request(InFlightRequest("session/x", None), "session/x", params)
     chain.to_client.notify("session/update", params)
@@ -198,11 +188,3 @@ def test_the_recorded_message_has_the_context_that_was_passed_on():
 
     (recorded,) = (each for each in chain.entries if isinstance(each, tuple))
     assert json.loads(recorded[4])["_meta"] == meta
-
-
-def test_the_end_of_the_chain_is_recorded():
-    chain = Chain()
-    chain.recorder.end()
-
-    (last,) = (each for each in chain.entries if isinstance(each, LogEntry))
-    assert last.event == CHAIN_ENDED

@@ -99,6 +99,12 @@ def pytest_sessionstart() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def chain(acp_chain: Callable[..., object]) -> Callable[..., object]:
+    """`acp_chain`, by a shorter name."""
+    return acp_chain
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Conductors of the tests have control sockets, flight recorders and trusted files of their

@@ -11,7 +11,7 @@
 
 - `open_chain` (the pytest fixture `acp_chain`): a whole chain in memory, with a `FakeClient`.
 - `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
-- `FakeAgent`, `FakeProxy`: scripted components, connected as a process would be, but in memory.
+- `FakeAgent`: a scripted agent, connected as a process would be, but in memory.
 - `RecordedAgent`: answers as a real agent did, from a recording: one of the package
   (`Recording.names()`), or one of your own: a trace file, or what `Recorder`, a proxy, has written.
 - `RecordedSession` (the pytest fixture `recorded`): both sides of a recording, and what differs if
@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from conductor.testing.chain import open_chain
-    from conductor.testing.fake_proxy import FakeProxy
     from conductor.testing.fakes import FakeAgent, FakeClient
     from conductor.testing.recorded_session import RecordedAgent, RecordedSession
     from conductor.testing.recording import Recorder, Recording
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FakeAgent",
     "FakeClient",
-    "FakeProxy",
     "Heard",
     "RecordedAgent",
     "RecordedSession",
@@ -55,7 +53,6 @@ __all__ = [
 _HOMES: Final = {
     "FakeAgent": "fakes",
     "FakeClient": "fakes",
-    "FakeProxy": "fake_proxy",
     "Heard": "transcript",
     "RecordedAgent": "recorded_session",
     "RecordedSession": "recorded_session",

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
@@ -302,16 +301,6 @@ async def _exit(turn: CommandTurn, status: str) -> None:
     (number,) = _integers(status, 0)
     await _before_the_end(turn)
     os._exit(number)
-
-
-@_command("signal NAME", "send a signal to the agent's process, for example KILL")
-async def _signal(turn: CommandTurn, name: str) -> None:
-    number = getattr(signal, f"SIG{name.upper()}", None)
-    if number is None:
-        raise UsageError
-    await _before_the_end(turn)
-    os.kill(os.getpid(), number)
-    await trio.sleep_forever()
 
 
 @_command("crash", "raise an exception where the agent cannot go on")

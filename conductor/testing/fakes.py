@@ -2,7 +2,7 @@
 
 They are JSON-RPC peers on a connection, not plugins: a test sees the bytes that a real program
 would see, and can do what a faulty program may do: answer twice, send malformed lines, stay silent,
-hang up. (`FakeProxy` is in `fake_proxy`.)
+hang up.
 """
 
 from __future__ import annotations
@@ -139,15 +139,10 @@ class FakeComponent(MemoryPairComponent):
         """Close the connection without notice, as a crashing program does."""
         self.endpoint.transport.close()
 
-    def new_endpoint(self, transport: MemoryTransport) -> JsonRpcPeer:
-        """Return the component's end of a new connection."""
-        return JsonRpcPeer(transport, self.handlers)
-
     # -- MemoryPairComponent -----------------------------------------------------------------------
 
     def _on_connected(self, transport: MemoryTransport) -> None:
-        self.endpoint = self.new_endpoint(transport)
-        self.endpoint.tap = self.transcript
+        self.endpoint = JsonRpcPeer(transport, self.handlers, tap=self.transcript)
 
     async def _run_peer(self) -> None:
         """Run until EOF of the input, then finish open requests and flush, as a correct program

@@ -1,4 +1,4 @@
-"""pytest plugin with the fixtures `acp_chain` (old name: `chain`), `recorded` and `virtual_clock`.
+"""pytest plugin with the fixtures `acp_chain`, `recorded` and `virtual_clock`.
 
 Imports nothing until one is used. The failure of a test that uses one is shown without exception
 groups (`readable`).
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from conductor.testing.fakes import FakeClient
     from conductor.testing.recorded_session import RecordedSession
 
-__all__ = ["acp_chain", "chain", "recorded", "virtual_clock"]
+__all__ = ["acp_chain", "recorded", "virtual_clock"]
 
-_FIXTURES = {"acp_chain", "chain", "recorded", "virtual_clock"}
+_FIXTURES = {"acp_chain", "recorded", "virtual_clock"}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,14 +49,6 @@ def acp_chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
     from conductor.testing.chain import open_chain
 
     return open_chain
-
-
-@pytest.fixture
-def chain(
-    acp_chain: Callable[..., AbstractAsyncContextManager[FakeClient]],
-) -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
-    """The old name of `acp_chain`, which other plugins and projects use, too."""
-    return acp_chain
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from conductor.routing.trace import (
     Tracer,
     TraceStage,
 )
-from conductor.tracing.trace_component import TraceComponent
+from conductor.tracing.records import TraceComponent
 from conductor.transport.wake_up import WakeUp, wake_up_of_thread
 
 __all__ = [
@@ -106,12 +106,12 @@ class StartEntry(msgspec.Struct, frozen=True, eq=False):
     components: tuple[TraceComponent, ...]
 
 
-class LossEntry(msgspec.Struct, frozen=True, eq=False):
+class LossEntry(msgspec.Struct, eq=False):
     """Entries could not be kept."""
 
     recorder: TraceRecorder
     time: float
-    count: int
+    count: int = 0
 
 
 class Passage(NamedTuple):

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import re
-import stat
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
@@ -27,7 +26,6 @@ __all__ = ["MAX_SIZE", "TraceFile"]
 
 MAX_SIZE: Final = 256 * 1024 * 1024
 """Bytes of a trace file before another is begun."""
-_NEWLINE: Final = ord("\n")
 _START: Final = re.compile(
     rb'\{"type": ?"(?:trace|request|notification|response|handler|log|stderr|lost)", ?"ts":'
 )
@@ -44,8 +42,7 @@ class TraceFile(TraceWriter):
 
     The file is created with mode 0600; an older one of the same name is renamed first, unless
     another conductor writes to it. Raises `OSError` if it cannot be created, or if the older one
-    is not a trace. Later errors are logged, and end the writing; while the disk is full, records
-    are dropped and counted.
+    is not a trace. A later error is logged, and ends the writing.
     """
 
     path: Path = attrs.field()
@@ -53,35 +50,24 @@ class TraceFile(TraceWriter):
     max_size: int = MAX_SIZE
     _fd: int = attrs.field(init=False)
     _size: int = attrs.field(default=0, init=False)
-    _is_special: bool = attrs.field(default=False, init=False)
-    """Whether it is a pipe or a device."""
-    _is_cut: bool = attrs.field(default=False, init=False)
-    """Whether the last line is not whole."""
 
     def __attrs_post_init__(self) -> None:
         TraceWriter.__attrs_post_init__(self)
-        self._is_special = self.path.exists() and not self.path.is_file()
-        if self._is_special:
-            self._fd = _open_special(self.path)
-        else:
-            self._begin()
+        self._begin()
         self.log: Logger = log.bind(file=str(self.path))
         self.start()
 
     def write(self, lines: bytes) -> None:
-        if not self._is_special and self._size and self._size + len(lines) > self.max_size:
+        if self._size and self._size + len(lines) > self.max_size:
             os.close(self._fd)
             self._rename_older()
             self._fd = self._create()
             headers = starmap(self.encoder.header, self.chains.items())
             lines = mask(b"".join(headers), are_lines=True) + lines
-        if self._is_cut:
-            lines = b"\n" + lines
         view = memoryview(lines)
         while view:
             written = os.write(self._fd, view)
             self._size += written
-            self._is_cut = view[written - 1] != _NEWLINE
             view = view[written:]
 
     def end_writing(self) -> None:
@@ -89,7 +75,7 @@ class TraceFile(TraceWriter):
 
     def _begin(self) -> None:
         """Create the file, or one with the process id in its name if a conductor writes to it."""
-        if not _is_a_trace(self.path):
+        if not (_is_a_trace(self.path) and (self.path.is_file() or not self.path.exists())):
             raise FileExistsError(errno.EEXIST, "is not a trace file, and would be replaced")
         if _is_in_use(self.path):
             own = self.path.with_name(f"{self.path.stem}-{os.getpid()}{self.path.suffix}")
@@ -99,7 +85,7 @@ class TraceFile(TraceWriter):
         self._fd = self._create()
 
     def _create(self) -> int:
-        self._size, self._is_cut = 0, False
+        self._size = 0
         fd = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         with suppress(OSError):  # of a file system without locks
             lock_file(fd, 0)
@@ -137,29 +123,3 @@ def _is_in_use(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _open_special(path: Path) -> int:
-    """Open a pipe or a device: it is neither renamed nor limited in size. Raises `OSError` if
-    no process reads the pipe."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno == errno.ENXIO:
-            raise OSError(
-                errno.ENXIO, "no program reads this pipe; start the reader first"
-            ) from exc
-        raise
-    if _is_foreign(path, os.fstat(fd)):
-        os.close(fd)
-        raise PermissionError(errno.EPERM, "another user has put it into this shared directory")
-    os.set_blocking(fd, True)
-    return fd
-
-
-def _is_foreign(path: Path, found: os.stat_result) -> bool:
-    """Whether another user may have put a file there to read the trace: as the kernel decides it
-    with `fs.protected_fifos`, but only if a file may be created."""
-    parent = path.parent.stat()
-    is_shared = parent.st_mode & stat.S_IWOTH
-    return bool(is_shared) and found.st_uid not in (0, os.geteuid(), parent.st_uid)

@@ -7,7 +7,6 @@ keep up, entries are dropped and counted; a record says so at their place. Encod
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections import deque
@@ -15,14 +14,12 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-import msgspec
 
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
-from conductor.tracing.records import LossRecord
-from conductor.tracing.trace_component import TraceComponent
+from conductor.tracing.records import TraceComponent
 from conductor.transport.thread_signals import block_signals
 
 __all__ = ["TraceWriter", "log"]
@@ -71,8 +68,8 @@ class TraceWriter:
     """Bytes of all entries that were queued; `_written` of those that were taken."""
     _written: int = attrs.field(default=0, init=False)
     _lost: int = attrs.field(default=0, init=False)
-    """Entries dropped since the last record `lost`; `_all_lost` since the start."""
-    _all_lost: int = attrs.field(default=0, init=False)
+    """Entries dropped since the start; `_loss` counts those at one place."""
+    _loss: LossEntry | None = attrs.field(default=None, init=False)
     _taken: int = attrs.field(default=0, init=False)
     """Entries that are being written."""
     _awake: bool = attrs.field(default=False, init=False)
@@ -82,8 +79,6 @@ class TraceWriter:
     _closing: bool = attrs.field(default=False, init=False)
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
     _failed: bool = attrs.field(default=False, init=False)
-    _dropped: int = attrs.field(default=0, init=False)
-    """Records that could not be written because the disk is full."""
 
     def __attrs_post_init__(self) -> None:
         self.encoder = Encoder(self.payloads)
@@ -118,10 +113,10 @@ class TraceWriter:
         if self._thread is not None:
             self._thread.join(_CLOSE_TIMEOUT)
             if self._thread.is_alive():  # the reader of a pipe does not read, or a disk is stuck
-                self._all_lost += self._taken + len(self._queue)
-        if self._all_lost:
-            self.log.error("trace records lost: written too slowly", records=self._all_lost)
-            self._all_lost = 0
+                self._lost += self._taken + len(self._queue)
+        if self._lost:
+            self.log.error("trace records lost: written too slowly", records=self._lost)
+            self._lost = 0
         while self.closers:
             self.closers.pop()()
 
@@ -144,14 +139,14 @@ class TraceWriter:
         waiting = self._queued - self._written + size
         if waiting > _MAX_QUEUED and self._queue:
             self._lost += 1
-            self._all_lost += 1
-            if self._all_lost == 1:
+            if self._lost == 1:
                 self.log.warning("trace records dropped: written too slowly")
+            if self._loss is None or self._queue[-1][0] is not self._loss:
+                recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
+                self._loss = LossEntry(recorder, time.monotonic())
+                self._queue.append((self._loss, 0))
+            self._loss.count += 1
             return
-        if self._lost:
-            lost, self._lost = self._lost, 0
-            recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
-            self._queue.append((LossEntry(recorder, time.monotonic(), lost), 0))
         self._queued += size
         self._queue.append((entry, size))
         if not self._awake:
@@ -176,10 +171,7 @@ class TraceWriter:
                 self._awake = self._has_enough = False
                 self._write_queued()
             self._write_queued()
-            self._write_last_loss()
         finally:
-            if self._dropped:
-                self.log.error("trace records lost: the disk was full", records=self._dropped)
             self._failed = True
             self.end_writing()
 
@@ -187,8 +179,7 @@ class TraceWriter:
         while self._queue:
             entries, size = self._take()
             lines = self.encoder.encode(entries)
-            if not self._failed:
-                self._write(lines)
+            self._write(lines)
             if self.listeners:
                 if self._heard is not self.encoder:
                     lines = self._heard.encode(entries)
@@ -212,32 +203,9 @@ class TraceWriter:
         return entries, size
 
     def _write(self, lines: bytes) -> None:
-        """Write a block of records; a full disk drops it, and the next block records the loss."""
-        new = lines
-        try:
-            if self._dropped:
-                lines = self._loss() + lines
-            self.write(lines)
-            self._dropped = 0
-        except OSError as exc:
-            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not self._failed:
+            try:
+                self.write(lines)
+            except OSError as exc:
                 self.log.error("trace ended", error=str(exc))
                 self._failed = True
-                return
-            if not self._dropped:
-                self.log.error("trace records dropped: the disk is full", error=str(exc))
-            self._dropped += new.count(b"\n")
-
-    def _write_last_loss(self) -> None:
-        """Record the loss that no later entry has a record for."""
-        if self._lost and not self._failed:
-            self._dropped, self._lost = self._dropped + self._lost, 0
-            self._write(b"")
-
-    def _loss(self) -> bytes:
-        """The record of what was dropped, by a full disk or at the end."""
-        for chain in self.chains:
-            entry = LossEntry(chain, time.monotonic(), self._dropped)
-            return self.encoder.encode([entry])
-        loss = LossRecord(ts=0.0, time=round(time.time(), 6), count=self._dropped)
-        return msgspec.json.encode(loss) + b"\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.bridge_harness import situation
+from support.bridge_harness import PassingProxy, situation
 from support.mcp_providers import BINDINGS, declaration
 
 from conductor.bridge_api import declared_server_names
 from conductor.errors import RequestError
-from conductor.testing import FakeAgent, FakeProxy, open_chain
+from conductor.testing import FakeAgent, open_chain
 
 ACP = {"mcpCapabilities": {"acp": True}}
 
@@ -158,7 +158,7 @@ async def test_native_traffic_goes_to_the_nearest_provider():
             raise RequestError(-33001, "no such server")
 
     agent = FakeAgent(capabilities=ACP)
-    proxy = FakeProxy(handlers={"mcp/message": Owner().message})
+    proxy = PassingProxy(handlers={"mcp/message": Owner().message})
     async with open_chain(proxy, *_bridge(), agent, bridged=False) as client:
         await client.initialize()
         mine = {"serverId": "mine", "requestId": "1", "method": "ping"}

@@ -12,11 +12,11 @@ import pytest
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
-from support.bridge_harness import initialize, receive, request, send, shim, situation
+from support.bridge_harness import PassingProxy, initialize, receive, request, send, shim, situation
 from support.mcp_providers import BINDINGS, Provider, Waiting, declaration
 
 from bridges.bridge import McpBridge
-from conductor.testing import FakeAgent, FakeProxy, open_chain
+from conductor.testing import FakeAgent, open_chain
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def waiting_call(entry, waiting):
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_the_providing_proxy_is_killed(binding):
     waiting = Waiting()
-    proxy, agent = FakeProxy(), FakeAgent()
+    proxy, agent = PassingProxy(), FakeAgent()
     async with open_chain(proxy, McpBridge(), agent, bridged=False) as client:
         await client.initialize()
         Provider(proxy.endpoint, binding, waiting.server).mount()
@@ -134,7 +134,7 @@ async def test_the_providing_proxy_is_killed_while_a_connection_opens():
         asked.set()
         await trio.sleep_forever()
 
-    proxy, agent, bridge = FakeProxy(handlers={"mcp/connect": connect}), FakeAgent(), McpBridge()
+    proxy, agent, bridge = PassingProxy(handlers={"mcp/connect": connect}), FakeAgent(), McpBridge()
     async with open_chain(proxy, bridge, agent, bridged=False) as client:
         await client.initialize()
         await client.new_session("/work", [declaration("serverId")])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -16,7 +17,9 @@ from mcp.client.stdio import stdio_client
 
 from bridges.bridge import McpBridge
 from conductor.limits import Limits
+from conductor.peer import MessageHandler
 from conductor.testing import FakeAgent, FakeClient, open_chain
+from conductor.testing.fakes import FakeComponent
 from support.mcp_providers import Binding, Provider, declaration, toolbox
 from support.raw_json import dumps
 
@@ -44,6 +47,33 @@ class Situation:
     def given(self) -> list[dict[str, Any]]:
         """The servers of the session set-up that the agent saw last."""
         return [h for h in self.agent.transcript if h.kind == "request"][-1].params["mcpServers"]
+
+
+@attrs.define(eq=False)
+class PassingProxy(FakeComponent):
+    """A proxy on a connection that passes set-ups to the agent, and requests of the agent to the
+    client unless it has a handler for them."""
+
+    handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
+    name: str = attrs.field(default="fake-proxy", kw_only=True)
+    role: Literal["proxy", "agent"] = attrs.field(default="proxy", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.handlers |= {
+            "proxy/initialize": functools.partial(self._to_agent, "initialize"),
+            "session/new": functools.partial(self._to_agent, "session/new"),
+            "proxy/successor": self._of_agent,
+        }
+
+    async def _to_agent(self, method: str, params: Any) -> Any:
+        return await self.endpoint.request("proxy/successor", {"method": method, "params": params})
+
+    async def _of_agent(self, envelope: Any) -> Any:
+        method, params = envelope["method"], envelope.get("params")
+        if (handler := self.handlers.get(method)) is None:
+            return await self.endpoint.request(method, params)
+        result = handler(params)
+        return await result if inspect.isawaitable(result) else result
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from conductor.tracing.records import (
     RequestRecord,
     ResponseRecord,
     StderrRecord,
+    TraceComponent,
     TraceHeader,
 )
-from conductor.tracing.trace_component import TraceComponent
 
 START = 1_800_000_000.0  # seconds since 1970
 STEP = 0.25  # seconds between two records

@@ -6,10 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from conductor.errors import ConnectionClosed, RequestError
+from conductor.errors import RequestError
 from conductor.proxy import Proxy, on, on_permission, slash
-from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain, updates
-from conductor.testing.agent import TestAgent
+from conductor.testing import FakeAgent, Heard, Transcript, updates
 
 END = {"stopReason": "end_turn"}
 
@@ -72,114 +71,6 @@ async def test_handlers_replace_answers_and_add_others(chain):
     assert caught.value.code == -32601
 
 
-@pytest.mark.parametrize("speaks", ["proxy", "_proxy"])
-async def test_a_proxy_passes_everything_on(chain, speaks):
-    proxy, agent = FakeProxy(speaks=speaks), FakeAgent(turns=[["hi"]])
-    async with chain(proxy, agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "one")
-        client.notify("_vendor/n", {"big": 2**70})
-        await agent.transcript.wait("_vendor/n")
-
-    assert agent.transcript.labels == [
-        "initialize?",
-        "session/new?",
-        "session/prompt?",
-        "_vendor/n",
-    ]
-    assert agent.transcript.of("_vendor/n")[0].raw == b'{"big":%d}' % 2**70
-    assert client.transcript.text() == "hi"
-
-
-async def test_a_proxy_answers_for_others_and_speaks_for_itself(chain):
-    proxy = FakeProxy({"_vendor/x": lambda params: "from the proxy"})
-    agent = FakeAgent({"_vendor/y": lambda params: "from the agent"})
-    async with chain(proxy, agent) as client:
-        client.handlers["_vendor/z"] = lambda params: "from the client"
-        await client.initialize()
-
-        assert await client.request("_vendor/x") == "from the proxy"
-        assert await proxy.toward_agent("_vendor/y") == "from the agent"
-        assert await proxy.toward_client("_vendor/z") == "from the client"
-
-
-async def test_a_cancellation_passes_a_proxy(chain):
-    async def never(params):
-        await trio.sleep_forever()
-
-    agent = FakeAgent({"_vendor/x": never})
-    async with chain(FakeProxy(), agent) as client:
-        await client.initialize()
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.request, "_vendor/x")
-                await agent.transcript.wait("_vendor/x?")
-                scope.cancel()
-        answer = await client.transcript.wait("error to _vendor/x")
-
-    assert answer.error["code"] == -32800
-
-
-async def test_raw_lines_are_sent_as_they_are(chain):
-    async with chain(FakeAgent()) as client:
-        client.send_line(b"no json")
-        heard = await client.transcript.wait(lambda heard: heard.kind == "malformed")
-
-    assert heard.method == "an answer to no request (id None)"
-
-
-async def test_an_agent_that_closes_its_connection_ends_the_chain(chain):
-    async def hang_up(session):
-        await trio.testing.wait_all_tasks_blocked()
-        agent.hang_up()
-
-    agent = FakeAgent(turns=[["bye", hang_up]])
-
-    async with chain(agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        with pytest.raises(RequestError, match="hung up"):
-            await client.prompt(session, "one")
-
-    assert client.transcript.text() == "bye"
-    assert client.attached.ending.reason == "failed"
-
-
-async def test_requests_in_flight_at_eof_of_the_client_are_finished(chain):
-    begun, go_on = trio.Event(), trio.Event()
-
-    async def work(params):
-        begun.set()
-        await go_on.wait()
-        return {}
-
-    agent = FakeAgent({"_vendor/x": work})
-    async with chain(agent) as client:
-        await client.initialize()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.request, "_vendor/x")
-            await begun.wait()
-            client.close()
-            go_on.set()
-            await client.transcript.wait("answer to _vendor/x")
-
-    assert client.attached.ending.reason == "client"
-
-
-async def test_a_timeout_takes_no_time(chain, virtual_clock):
-    async def never(params):
-        await trio.sleep_forever()
-
-    agent = FakeAgent({"initialize": never}, start_timeout=3600)
-    before = trio.current_time()
-    async with chain(agent) as client:
-        with pytest.raises(RequestError, match="within 3600 s"):
-            await client.initialize()
-
-        assert trio.current_time() - before == pytest.approx(3600)
-
-
 async def test_a_proxy_in_front_of_nothing_gets_the_test_agent(chain):
     class Loud(Proxy):
         @on("session/prompt")
@@ -192,41 +83,6 @@ async def test_a_proxy_in_front_of_nothing_gets_the_test_agent(chain):
         await client.prompt(await client.new_session("/work"), "hello")
 
     assert client.transcript.text() == "You said: HELLO"
-
-
-async def test_a_chain_file_is_a_part(chain, tmp_path):
-    path = tmp_path / "chain.yaml"
-    path.write_text("version: 1\nagent: {use: test-agent}\n")
-    async with chain(path) as client:
-        answer = await client.initialize()
-
-    assert answer["agentInfo"]["name"] == "test-agent"
-
-
-async def test_a_chain_of_proxies_has_the_client_for_its_successor(chain):
-    async with chain(FakeProxy(), mode="proxy") as client:
-        client.handlers["proxy/successor"] = lambda params: {"protocolVersion": 1}
-        answer = await client.request("proxy/initialize", {"protocolVersion": 1})
-
-    assert answer["protocolVersion"] == 1
-    assert client.transcript.labels[0] == "proxy/successor?"
-
-
-async def test_an_exception_in_the_block_comes_out_as_it_is():
-    async def use():
-        async with open_chain(TestAgent()) as client:
-            await client.initialize()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await use()
-
-
-async def test_a_request_without_a_peer_raises_a_clear_error(chain):
-    async with chain(FakeAgent()) as client:
-        await client.initialize()
-    with pytest.raises(ConnectionClosed):
-        await client.request("_vendor/x")
 
 
 # -- transcripts -----------------------------------------------------------------------------------
@@ -277,16 +133,6 @@ async def test_the_text_of_a_transcript_has_whole_messages_of_version_2(acp_chai
         await client.prompt(await client.new_session(), "count")
 
     assert client.transcript.text() == "One, two."
-
-
-async def test_an_update_with_a_stop_reason_is_an_update(acp_chain):
-    idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
-    agent = FakeAgent(turns=[[idle, {"stopReason": "refusal"}]])
-    async with acp_chain(agent) as client:
-        await client.initialize(version=2)
-        assert await client.prompt(await client.new_session(), "hi") == {"stopReason": "refusal"}
-
-    assert client.transcript.updates() == [idle]
 
 
 class Asks(Proxy):

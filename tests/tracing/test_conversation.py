@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support.trace_records import TraceScript
 
-from conductor.tracing.conversation import ConversationError, as_records, conversation
+from conductor.tracing.conversation import ConversationError, conversation
 
 SERVER = {"type": "acp", "name": "n", "serverId": "s-1"}
 
@@ -135,20 +135,6 @@ def test_a_trace_without_payloads_cannot_be_replayed(values):
 def test_an_empty_trace_cannot_be_replayed():
     with pytest.raises(ConversationError, match="no messages"):
         conversation(TraceScript().records, "client")
-
-
-def test_a_conversation_becomes_records_of_its_end():
-    script = TraceScript("client", "agent")
-    asked = script.request("client>agent", "session/new", {"cwd": "/"})
-    script.answer(asked, {"sessionId": "s"})
-    script.update("agent>client", "a")
-    found = conversation(script.records, "client")
-
-    for end, names in (("client", {"client", "chain"}), ("agent", {"chain", "agent"})):
-        records = as_records(found, end)
-        assert {name for each in records for name in (each.sender, each.receiver)} == names
-        assert [each.session for each in records] == [None, "s", "s"]
-        assert [each.n for each in records] == [1, 2, 3]
 
 
 def test_a_cancellation_is_told_by_the_answer_to_its_request():

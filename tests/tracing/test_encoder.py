@@ -92,18 +92,6 @@ def numbered(payloads, last):
     return encoder
 
 
-def test_the_size_is_that_of_the_params(port):
-    lines = LINES["large params"]
-    batch = NotificationBatch("session/update", None, b"".join(lines), len(lines))
-
-    found = records([(1.0, port, "notification", "session/update", batch)])
-
-    assert [each["size"] for each in found] == [len(params_of(each)) for each in lines]
-    assert [each["size"] for each in found] == [
-        len(json.dumps(each["params"], separators=(",", ":"))) for each in found
-    ]
-
-
 @pytest.mark.parametrize("first", [0, 999])
 def test_numbers_and_causes_are_consecutive(port, first):
     lines = [line(update(n=n)) for n in range(30)]

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from conductor.tracing.reader import Trace, TraceFileError, read_records
-from conductor.tracing.records import RequestRecord, ResponseRecord, StderrRecord
+from conductor.tracing.records import RequestRecord, ResponseRecord
 
 REQUEST = {"type": "request", "ts": 0.5, "protocol": "acp", "from": "Client", "to": "Proxy(0)"}
 REQUEST |= {"id": "9f", "method": "initialize", "params": {"protocolVersion": 1}}
@@ -35,12 +35,6 @@ def test_hops_of_another_conductor_are_counted_from_the_client():
     assert [each.hop for each in records] == [0, 1, 2, 0]
 
 
-def test_what_the_conductor_wrote_stays():
-    (request,) = read_records(lines(REQUEST | {"n": 7, "sender": "client", "receiver": "notes"}))
-
-    assert (request.n, request.sender, request.receiver) == (7, "client", "notes")
-
-
 def test_a_line_that_is_being_written_is_left_out():
     assert len(list(read_records([*lines(REQUEST), b'{"type":"req']))) == 1
 
@@ -64,18 +58,6 @@ def test_a_file_of_one_line_that_begins_no_record_is_refused():
         list(read_records([b"no line feed"], "notes.md"))
 
     assert list(read_records([b'{"type":"tr'], "t.jsonl")) == []
-
-
-def test_a_trace_has_messages_and_the_rest(tmp_path):
-    file = tmp_path / "some.jsonl"
-    stderr = {"type": "stderr", "ts": 0.6, "component": "agent", "text": "hello"}
-    file.write_bytes(b"".join(lines(REQUEST, stderr, RESPONSE)))
-
-    trace = Trace.load(file)
-
-    assert [each.n for each in trace.messages] == [1, 3]
-    assert trace.records[1] == StderrRecord(ts=0.6, component="agent", text="hello")
-    assert trace.header is None
 
 
 @pytest.mark.parametrize("number", ["9" * 25, "9" * 6000, "1e999"])

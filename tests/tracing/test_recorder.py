@@ -18,7 +18,7 @@ from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
+from conductor.jsonrpc.notification_batch import split_block
 from conductor.routing.link import Link
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
@@ -32,7 +32,6 @@ from conductor.tracing.records import (
     ResponseRecord,
     StderrRecord,
 )
-from conductor.transport.wake_up import wake_up_of_thread
 
 PLUGIN = """
 import attrs
@@ -273,16 +272,6 @@ async def test_requests_through_a_component_that_was_inserted_have_their_answers
     assert session in {each.session for each in answered.values()}
 
 
-async def test_errors_are_recorded_on_each_hop(traced_chain):
-    async with traced_chain(IN_PROCESS) as traced:
-        with pytest.raises(RequestError):
-            await traced.client.request("_x/unknown", {})
-
-    first, second, third = (each for each in traced.records(ResponseRecord) if each.is_error)
-    assert (first.payload["code"], first.error_domain) == (-32601, "acp")
-    assert (first.method, second.cause, third.cause) == ("_x/unknown", first.n, second.n)
-
-
 LATE = """
 import attrs
 import trio
@@ -401,14 +390,6 @@ async def test_the_flight_recorder_keeps_the_first_bytes_of_large_payloads(trace
     assert asked.session == session
 
 
-async def test_without_a_recorder_nothing_is_traced(tmp_path):
-    file = tmp_path / "chain.yaml"
-    file.write_text(f"version: 1\n{'mcp_bridge: off'}\nagent: {{use: test-agent}}\n")
-    async with attach_file(Client, load(str(file))) as attached:
-        await attached.client.initialize()
-        assert "trace" not in attached.chain.client.plain.stages
-
-
 async def test_the_end_of_a_chain_lets_go_of_its_components(traced_chain):
     async with traced_chain(IN_PROCESS) as traced:
         session = await traced.client.new_session("/")
@@ -462,22 +443,6 @@ def test_a_message_that_waits_for_a_restart_is_recorded_once():
     link.release_queue()
 
     assert [entry[3] for entry in recorder.flight] == ["x"]
-
-
-def test_messages_have_the_time_of_the_wake_up(monkeypatch):
-    recorder = TraceRecorder("demo")
-    port = traced_port(recorder, "agent", "client")
-    call = InFlightRequest("x", None)
-    monkeypatch.setattr(wake_up_of_thread(), "time", 12.5)
-
-    port.request(call, "x", None)
-    port.respond(call, b"{}", None)
-    port.notify("x", b"{}")
-    port.notify_batch(NotificationBatch("x", [b"{}", b"{}"]))
-    recorder.logged("info", "chain started", {})
-
-    assert [each[0] for each in [*recorder.flight][:4]] == [12.5] * 4
-    assert recorder.flight[4].time == 12.5
 
 
 DYING = """

@@ -1,26 +1,6 @@
-import msgspec
 import pytest
 
-from conductor.tracing.records import NotificationRecord, Record
-
-
-def test_the_keys_of_the_rust_conductor_are_always_there():
-    record = NotificationRecord(
-        ts=1.5, protocol="acp", from_="Agent", to="Client", method="session/update", params=None
-    )
-
-    encoded = msgspec.json.decode(msgspec.json.encode(record))
-
-    assert encoded == {
-        "type": "notification",
-        "ts": 1.5,
-        "protocol": "acp",
-        "from": "Agent",
-        "to": "Client",
-        "method": "session/update",
-        "params": None,
-    }
-    assert msgspec.convert(encoded, Record) == record
+from conductor.tracing.records import NotificationRecord
 
 
 def test_the_kind_of_an_update_is_known_also_of_one_that_is_cut():
@@ -38,11 +18,8 @@ def test_the_kind_of_an_update_is_known_also_of_one_that_is_cut():
     [
         ("Client", "Proxy(0)", "agent"),
         ("Proxy(2)", "Proxy(10)", "agent"),
-        ("Proxy(10)", "Agent", "agent"),
         ("Agent", "Proxy(0)", "client"),
-        ("Proxy(0)", "Client", "client"),
         ("Proxy(0)", "mcp-bridge", "agent"),  # inserted later, it has no label
-        ("mcp-bridge", "Agent", "agent"),
         ("mcp-bridge", "Proxy(9)", "client"),
         ("conductor", "Client", "client"),
         ("conductor", "Proxy(0)", "agent"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 
@@ -238,116 +237,6 @@ def failing_write(fd, data):
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_records_are_dropped_and_counted_while_the_disk_is_full(path, monkeypatch, logged):
-    file = TraceFile(path)
-    port = begin(file)
-    file.flush()
-    written = os.write
-    monkeypatch.setattr(trace_file.os, "write", full_disk)
-    port.notify("session/update", update(0))
-    file.flush()
-    port.notify("session/update", update(1))
-    file.flush()
-    monkeypatch.setattr(trace_file.os, "write", written)
-    port.notify("session/update", update(2))
-    file.close()
-
-    _, loss, message = Trace.load(path).records
-    assert (loss.count, message.params["update"]["n"]) == (2, 2)
-    assert [event[1] for event in logged] == ["trace records dropped: the disk is full"]
-
-
-def full_disk(fd, data):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_line_that_was_cut_by_a_full_disk_ends_before_the_next(path, monkeypatch):
-    file = TraceFile(path)
-    port = begin(file)
-    file.flush()
-    written, sizes = os.write, iter([40])
-
-    def nearly_full_disk(fd, data):
-        if (size := next(sizes, None)) is None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return written(fd, data[:size])
-
-    monkeypatch.setattr(trace_file.os, "write", nearly_full_disk)
-    port.notify("session/update", update(0))
-    file.flush()
-    monkeypatch.setattr(trace_file.os, "write", written)
-    port.notify("session/update", update(1))
-    file.close()
-
-    _, cut, loss, message = path.read_bytes().splitlines()
-    assert (len(cut), json.loads(loss)["count"], json.loads(message)["n"]) == (40, 1, 2)
-
-
-def test_a_device_is_written_to_and_not_renamed(path, logged):
-    path.symlink_to("/dev/full")  # which an error renames, not the device
-    file = TraceFile(path, max_size=100)
-    port = begin(file)
-    for number in range(3):
-        port.notify("session/update", update(number))
-        file.flush()
-    file.close()
-
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
-    assert path.is_symlink()
-    assert [event[1] for event in logged] == [
-        "trace records dropped: the disk is full",
-        "trace records lost: the disk was full",
-    ]
-    assert logged[1][2]["records"] == 4
-
-
-def test_a_pipe_gets_the_records_and_is_not_renamed(path):
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    file = TraceFile(path, max_size=100)
-    port = begin(file)
-    port.notify("session/update", update(0))
-    file.flush()
-    port.notify("session/update", update(1))
-    file.close()
-
-    lines = os.read(reader, 65536).splitlines()
-    os.close(reader)
-    assert [json.loads(line).get("n") for line in lines] == [None, 1, 2]
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_a_pipe_without_a_reader_is_an_error(path):
-    os.mkfifo(path)
-
-    with pytest.raises(OSError, match="no program reads this pipe"):
-        TraceFile(path)
-
-
-@pytest.mark.parametrize(("mode", "is_refused"), [(0o1777, True), (0o777, True), (0o755, False)])
-def test_a_pipe_of_another_user_in_a_shared_directory_gets_no_record(
-    path, monkeypatch, mode, is_refused
-):
-    """`/tmp/t.jsonl`, made before the user starts a trace of that name."""
-    path.parent.chmod(mode)
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    stat = os.fstat
-
-    def of_another_user(descriptor):
-        found = list(stat(descriptor))
-        found[4] += 1
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "fstat", of_another_user)
-    if is_refused:
-        with pytest.raises(PermissionError, match="another user has put it into this shared"):
-            TraceFile(path)
-    else:
-        TraceFile(path).close()
-    os.close(reader)
-
-
 def test_a_file_that_another_conductor_writes_is_left_to_it(path, logged):
     first, second = TraceFile(path), TraceFile(path)
     begin(first, "first")
@@ -397,6 +286,14 @@ def test_the_trace_of_a_chain_that_did_not_start_is_renamed(path):
     assert isinstance(failed, LogRecord)
     assert failed.event == "chain failed to start"
     assert [message.method for message in Trace.load(path).messages] == ["x"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_directory_is_refused(path, make):
+    make(path)
+
+    with pytest.raises(FileExistsError, match="is not a trace file"):
+        TraceFile(path)
 
 
 def test_a_file_that_is_no_trace_is_not_renamed(path):

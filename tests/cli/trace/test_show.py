@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 from support.peers.process import ROOT
@@ -126,20 +125,6 @@ def test_times_since_the_start_and_patterns_choose_messages(tmp_path):
     lines = show(path, "--since", "1", "--until", "1500ms", "--method", "agent_*")
 
     assert [line.split()[1] for line in lines[1:]] == ["4", "5", "6"]
-
-
-def test_the_full_files_of_the_trace_are_shown_before_it(tmp_path):
-    script = TraceScript()
-    header = msgspec.structs.replace(script.records[0], pid=7)
-    for number in range(4):
-        script.update("agent>notes", f"part {number}")
-    for name, first in (("t.jsonl", 3), ("t.jsonl.1", 2), ("t.jsonl.2", 1)):
-        part = [header, *script.records[first : None if first == 3 else first + 1]]
-        (tmp_path / name).write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in part))
-
-    head, *lines = show(tmp_path / "t.jsonl")
-    assert head == "demo: client, notes, agent"
-    assert [line[-8:] for line in lines] == [f'"part {number}"'[-8:] for number in range(4)]
 
 
 def test_a_file_that_is_no_trace_is_a_usage_error_with_its_line(run, tmp_path):

@@ -95,8 +95,6 @@ def test_a_missing_file_is_a_usage_error(run, words):
     "words",
     [
         ["why", "FILE", "3"],
-        ["show", "FILE", "--stats"],
-        ["diff", "FILE", "FILE"],
         ["replay", "FILE", "--as", "agent"],
         ["view", "FILE", "--no-browser"],
     ],

@@ -13,7 +13,7 @@
 - `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
 - `FakeAgent`: a scripted agent, connected as a process would be, but in memory.
 - `RecordedAgent`: answers as a real agent did, from a recording: one of the package
-  (`Recording.names()`), or one of your own: a trace file, or what `Recorder`, a proxy, has written.
+  (`Recording.names()`), or a trace file of your own.
 - `RecordedSession` (the pytest fixture `recorded`): both sides of a recording, and what differs if
   they are played with a chain between them.
 - `Transcript`, `Heard`: the record of received messages, with queries and assertions.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from conductor.testing.chain import open_chain
     from conductor.testing.fakes import FakeAgent, FakeClient
     from conductor.testing.recorded_session import RecordedAgent, RecordedSession
-    from conductor.testing.recording import Recorder, Recording
+    from conductor.testing.recording import Recording
     from conductor.testing.transcript import Heard, Transcript
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "Heard",
     "RecordedAgent",
     "RecordedSession",
-    "Recorder",
     "Recording",
     "Transcript",
     "open_chain",
@@ -56,7 +55,6 @@ _HOMES: Final = {
     "Heard": "transcript",
     "RecordedAgent": "recorded_session",
     "RecordedSession": "recorded_session",
-    "Recorder": "recording",
     "Recording": "recording",
     "Transcript": "transcript",
     "open_chain": "chain",

@@ -28,8 +28,14 @@ from conductor.error_codes import (
 )
 from conductor.proxy import Agent, RequestError, on, run
 from conductor.testing import updates
-from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
-from conductor.testing.commands import COMMANDS, command_text, perform
+from conductor.testing.commands import (
+    COMMANDS,
+    CommandSession,
+    CommandTurn,
+    StopTurn,
+    command_text,
+    perform,
+)
 from conductor.testing.mcp_client import McpServerFailure, open_server
 
 __all__ = ["TestAgent"]

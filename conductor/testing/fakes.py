@@ -25,7 +25,6 @@ from conductor.testing.script import (
     ScriptedTurn,
     ScriptError,
     TurnStep,
-    caller_place,
     check_turn,
     noted,
     step_label,
@@ -177,7 +176,6 @@ class FakeAgent(FakeComponent):
         factory=list, kw_only=True, validator=lambda agent, _, turns: agent._check_script(turns)
     )
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
-    _script_place: str = attrs.field(factory=caller_place, init=False)
     _version: int = attrs.field(default=1, init=False)
     _sessions: int = attrs.field(default=0, init=False)
     _prompts: int = attrs.field(default=0, init=False)
@@ -224,7 +222,7 @@ class FakeAgent(FakeComponent):
         session: str = params["sessionId"]
         steps = self.turns.pop(0) if self.turns else ()
         self._prompts += 1
-        check_turn(steps, self._prompts, self._script)  # it may have been changed in place
+        check_turn(steps, self._prompts)  # it may have been changed in place
         if self._version == 1 or any(map(_is_state, steps)):
             return await self._play(session, steps)
         if steps and isinstance(steps[0], RequestError):
@@ -239,7 +237,7 @@ class FakeAgent(FakeComponent):
             end = await self._play(session, steps)
         except RequestError as exc:
             raise ScriptError(
-                f"turn {self._prompts} of {self._script} ends with the error {str(exc)!r}. In "
+                f"turn {self._prompts} of the FakeAgent ends with the error {str(exc)!r}. In "
                 "version 2 an error must be the first step: the prompt is answered before all "
                 "others"
             ) from None
@@ -249,7 +247,7 @@ class FakeAgent(FakeComponent):
         """Perform the steps; return the result that ends the turn."""
         turn = self._prompts
         for index, step in enumerate(steps):
-            label = partial(step_label, index, turn, self._script, step)
+            label = partial(step_label, index, turn, step)
             match step:
                 case str():
                     self.say(session, step)
@@ -268,17 +266,12 @@ class FakeAgent(FakeComponent):
                         await _finished(result, label)
         return {"stopReason": "end_turn"}
 
-    @property
-    def _script(self) -> str:
-        return f"the FakeAgent of {self._script_place}"
-
     def _check_script(self, turns: object) -> None:
         """Raise `ScriptError` for a script with a mistake, in the line that has made it."""
-        self._script_place = caller_place()
         if not isinstance(turns, list):
             raise ScriptError(f"turns must be a list of turns, not {turns!r}: turns=[[…], […]]")
         for number, turn in enumerate(turns, self._prompts + 1):
-            check_turn(turn, number, self._script)
+            check_turn(turn, number)
 
 
 async def _finished(result: object, label: Callable[[], str]) -> None:

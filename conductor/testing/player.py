@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 import trio
@@ -39,12 +39,19 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.peer import JsonRpcPeer
 from conductor.proxy.conversion import encode
 from conductor.testing.recording import Recording
-from conductor.testing.replay_values import McpEnvelopes, ReplayValues, unwrapped
-from conductor.testing.transcript import Transcript
+from conductor.testing.replay_values import MCP_MESSAGE, McpEnvelopes, ReplayValues
+from conductor.testing.transcript import Heard, Transcript
 from conductor.tracing.comparison import Normalizer
-from conductor.tracing.conversation import End, RecordedMessage
+from conductor.tracing.conversation import End, at_end, message_label, session_in
+from conductor.tracing.links import Message
+from conductor.tracing.records import (
+    Direction,
+    NotificationRecord,
+    RequestRecord,
+    ResponseRecord,
+)
 
-__all__ = ["Player"]
+__all__ = ["Player", "unwrapped"]
 
 _CANCEL_AFTER: Final = 0.3
 """Seconds after which a client cancels a request at the latest."""
@@ -53,6 +60,7 @@ _IDLE: Final = 2.0
 _MAX_COMPARED: Final = 32
 """Recorded messages that a live one is compared with."""
 _PROMPT: Final = "session/prompt"
+_SERVERS: Final = ("serverId", "connectionId", "acpId")
 _BEGINNING: Final = -1
 """The track that no request begins."""
 
@@ -70,12 +78,14 @@ class Player:
     """Seconds that a client waits for a message."""
     timeouts: list[str] = attrs.field(factory=list, init=False)
     """What the client waited for in vain, as lines of text."""
-    messages: Sequence[RecordedMessage] = attrs.field(init=False)
+    messages: Sequence[Message] = attrs.field(init=False)
+    _own: Direction = attrs.field(init=False)
+    """The direction of own messages."""
     _values: ReplayValues = attrs.field(factory=ReplayValues, init=False)
     _mcp: McpEnvelopes = attrs.field(init=False)
-    _requests: dict[object, int] = attrs.field(init=False)
-    _responses: dict[object, int] = attrs.field(init=False)
-    """Indices by id of the request."""
+    _requests: dict[int, int] = attrs.field(factory=dict, init=False)
+    _responses: dict[int, int] = attrs.field(factory=dict, init=False)
+    """Indices by the number of the request."""
     _waiting: defaultdict[Hashable, list[int]] = attrs.field(
         factory=lambda: defaultdict(list), init=False
     )
@@ -102,16 +112,16 @@ class Player:
 
     def __attrs_post_init__(self) -> None:
         self.messages = self.recording.messages
+        self._own = "client" if self.side == "agent" else "agent"
         self._mcp = McpEnvelopes(self.messages)
-        self._requests, self._responses = {}, {}
         for index, message in enumerate(self.messages):
-            if message.kind == "request":
-                self._requests[message.id] = index
-            elif message.kind == "response":
-                self._responses[message.id] = index
-            if message.sender != self.side and message.kind != "response":
-                self._waiting[message.key].append(index)
-                self._counts[message.key] += 1
+            if isinstance(message, RequestRecord):
+                self._requests[message.n] = index
+            if isinstance(message, ResponseRecord):
+                self._responses[message.request] = index
+            elif message.toward != self._own:
+                self._waiting[_key(message)].append(index)
+                self._counts[_key(message)] += 1
 
     def play_agent(self) -> None:
         """Play the agent from now on, on an open connection."""
@@ -129,7 +139,7 @@ class Player:
             async with background_tasks() as tasks:
                 tasks.start_soon(self._end_with_peer)
                 for index, message in enumerate(self.messages):
-                    if message.sender == self.side:
+                    if message.toward == self._own:
                         self._send(index)
                     elif index not in self._arrived and not await self._await(index):
                         return
@@ -140,12 +150,12 @@ class Player:
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         self.transcript.on_request(call, method, params)
-        live = self._last_heard("request")
+        live = self._last_heard()
         if self.side == "agent":
-            self._see_directory(live.payload)
+            self._see_directory(live.content)
         index = self._match(live)
         if index is None:
-            known = self._counts[live.key]
+            known = self._counts[_key(live)]
             has = f"has {known} of them" if known else "has none"
             text = f"{live.method}: the recording {self.recording.name} {has}"
             self._respond(call, None, encode_error(METHOD_NOT_FOUND, text))
@@ -154,13 +164,13 @@ class Player:
         if self.side == "agent":
             self._begun.append(self._tracks[index])
         self._arrive(index)
-        self._answer(self._responses.get(self.messages[index].id))
+        self._answer(self._responses.get(self.messages[index].n))
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         self.transcript.on_notification(method, params)
         if method == CANCEL:
             self._cancel(self.transcript[-1].params)
-        elif (index := self._match(self._last_heard("notification"))) is not None:
+        elif (index := self._match(self._last_heard())) is not None:
             self._arrive(index)
 
     def on_notifications(self, run: NotificationBatch) -> None:
@@ -174,11 +184,12 @@ class Player:
         asked = self._sent.pop(call)
         if error is not None:
             self._failed.add(asked)
-        index = self._responses.get(self.messages[asked].id)
+        index = self._responses.get(self.messages[asked].n)
         if index is None:
             return
-        if error is None and not self.messages[index].is_error:
-            self._values.learn(self.messages[index].payload, self.transcript[-1].result)
+        recorded = self._response(index)
+        if error is None and not recorded.is_error:
+            self._values.learn(recorded.payload, self.transcript[-1].result)
         self._arrive(index)
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
@@ -190,38 +201,42 @@ class Player:
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         """Not used: responses to own requests arrive by `on_response`."""
 
-    def _last_heard(self, kind: Literal["request", "notification"]) -> RecordedMessage:
-        heard = self.transcript[-1]
-        sender: End = "client" if self.side == "agent" else "agent"
-        return unwrapped(kind, sender, heard.method, heard.params, None)
+    def _last_heard(self) -> Message:
+        toward: Direction = "agent" if self.side == "agent" else "client"
+        return unwrapped(at_end(self.side, toward), self.transcript[-1])
 
-    def _match(self, live: RecordedMessage) -> int | None:
+    def _response(self, index: int) -> ResponseRecord:
+        message = self.messages[index]
+        assert isinstance(message, ResponseRecord)
+        return message
+
+    def _match(self, live: Message) -> int | None:
         """The recorded message that one of the peer corresponds to; it is not expected any more."""
-        waiting = self._waiting.get(live.key)
+        waiting = self._waiting.get(_key(live))
         if not waiting:
             return None
         normalizer = Normalizer()
-        recorded = self._values.recorded(live.payload)
-        shown = normalizer.normalize(recorded)
-        session = recorded.get("sessionId") if isinstance(recorded, dict) else None
+        recorded = self._values.recorded(live.content)
+        shown, session = normalizer.normalize(recorded), session_in(recorded)
         equal = (
             each
             for each in waiting[:_MAX_COMPARED]
-            if normalizer.normalize(self.messages[each].payload) == shown
+            if normalizer.normalize(self.messages[each].content) == shown
         )
         same = (each for each in waiting if self.messages[each].session == session)
         index = next(equal, None)
         if index is None:
             index = next(same, waiting[0])
         waiting.remove(index)
-        self._values.learn(self.messages[index].payload, live.payload)
+        self._values.learn(self.messages[index].content, live.content)
         return index
 
     def _arrive(self, index: int) -> None:
         self._arrived.add(index)
         message = self.messages[index]
-        if message.kind != "notification":
-            session = self.messages[self._requests[message.id]].session or message.session
+        if not isinstance(message, NotificationRecord):
+            asked = message.request if isinstance(message, ResponseRecord) else message.n
+            session = self.messages[self._requests[asked]].session or message.session
             self._passed.append((index, session))
         self._timed_out = False
         self._changed.unpark_all()
@@ -232,8 +247,8 @@ class Player:
         id = params.get("requestId") if isinstance(params, dict) else None
         for asked, call in self._received.items():
             if call.source_id == id and not call.answered:
-                index = self._responses.get(self.messages[asked].id)
-                if index is None or not self.messages[index].cancelled:
+                index = self._responses.get(self.messages[asked].n)
+                if index is None or not self._response(index).cancelled:
                     self._respond(call, None, exception_to_error(RequestCancelled()))
                 else:
                     self._arrived.add(index)
@@ -254,21 +269,22 @@ class Player:
         for track in self._begun:
             while track and self._is_next(track[0]):
                 index = track.popleft()
-                if self.messages[index].sender == self.side:
+                if self.messages[index].toward == self._own:
                     self._send(index)
 
     def _is_next(self, index: int) -> bool:
         message = self.messages[index]
-        return index in self._arrived or (message.sender == self.side and not message.cancelled)
+        is_held = isinstance(message, ResponseRecord) and message.cancelled
+        return index in self._arrived or (message.toward == self._own and not is_held)
 
     def _send(self, index: int) -> None:
         message = self.messages[index]
-        if message.kind == "response":
+        if isinstance(message, ResponseRecord):
             self._due.add(index)
             self._answer(index)
             return
         method, params = self._mcp.wrapped(message, self._values)
-        if message.kind == "notification":
+        if isinstance(message, NotificationRecord):
             self.own_end.notify(method, params)
             return
         call = InFlightRequest(method, self)
@@ -278,10 +294,10 @@ class Player:
 
     def _answer(self, index: int | None) -> None:
         """Send an own response, if its turn and its request have come."""
-        message = None if index is None else self.messages[index]
-        if message is None or index not in self._due:
+        if index is None or index not in self._due:
             return
-        call = self._received.get(self._requests[message.id])
+        message = self._response(index)
+        call = self._received.get(self._requests[message.request])
         if call is None or (message.cancelled and index not in self._arrived):
             return
         payload = encode(self._values.live(message.payload)) or b"null"
@@ -298,39 +314,45 @@ class Player:
     # -- waiting, as the client --------------------------------------------------------------------
 
     async def _await(self, index: int) -> bool:
-        """Wait until the peer has sent a message, or has gone on without it. Before a response to a
-        request that was cancelled, cancel the request. Returns whether to go on."""
+        """Wait until the peer has sent a message; whether to go on."""
         message = self.messages[index]
-        is_response = message.kind == "response"
-        asked = self._requests.get(message.id) if is_response else None
-        if message.cancelled and asked is not None:
-            # A conversation is without the cancellation itself: give the request time to arrive.
-            await trio.sleep(min(message.ts - self.messages[asked].ts, _CANCEL_AFTER))
-            for call in [call for call, sent in self._sent.items() if sent == asked]:
-                self.own_end.notify(CANCEL, {"requestId": call.target_id})
-        is_late = message.kind == "notification" and not self._sent  # sent between turns
+        if isinstance(message, ResponseRecord):
+            return await self._await_response(index, message)
+        is_late = isinstance(message, NotificationRecord) and not self._sent  # sent between turns
         patience = min(self.patience, _IDLE) if is_late else self.patience
-        if self._timed_out and not is_response:
-            patience = 0
-        with trio.move_on_after(patience) as scope:
+        with trio.move_on_after(0 if self._timed_out else patience) as scope:
             await self._wait_until(lambda: index in self._arrived or self._is_given_up(index))
-        is_handshake = message.protocol == "acp" and message.method == "initialize"
-        if is_handshake and asked in self._failed and not message.is_error:
-            return False
-        if scope.cancelled_caught and (not self._timed_out or is_response):
+        if scope.cancelled_caught and not self._timed_out:
             self._timed_out = True
             if not is_late:
-                self.timeouts.append(
-                    f"#{message.n} {message.label} did not come within {self.patience:g} s"
-                )
-        return not (scope.cancelled_caught and is_response)
+                self._report(message)
+        return True
+
+    async def _await_response(self, index: int, response: ResponseRecord) -> bool:
+        """Wait for a response. If its request was cancelled, cancel it: a conversation is without
+        the cancellation itself."""
+        asked = self._requests[response.request]
+        if response.cancelled:
+            seconds = response.ts - self.messages[asked].ts
+            await trio.sleep(min(seconds, _CANCEL_AFTER))  # give the request time to arrive
+            for call in [call for call, sent in self._sent.items() if sent == asked]:
+                self.own_end.notify(CANCEL, {"requestId": call.target_id})
+        with trio.move_on_after(self.patience) as scope:
+            await self._wait_until(lambda: index in self._arrived)
+        if scope.cancelled_caught:
+            self._timed_out = True
+            self._report(response)
+        is_refused = asked in self._failed and not response.is_error
+        return not (scope.cancelled_caught or (is_refused and response.method == "initialize"))
+
+    def _report(self, message: Message) -> None:
+        label = message_label(message)
+        self.timeouts.append(f"#{message.n} {label} did not come within {self.patience:g} s")
 
     def _is_given_up(self, index: int) -> bool:
         """Whether the client does not wait for a message: the agent is further in its session."""
-        message = self.messages[index]
-        return message.kind != "response" and any(
-            later > index and message.session in (None, session) for later, session in self._passed
-        )
+        own = self.messages[index].session
+        return any(later > index and own in (None, session) for later, session in self._passed)
 
     async def _wait_until(self, is_true: Callable[[], bool]) -> None:
         """Wait until something is true, or the connection has ended."""
@@ -342,38 +364,72 @@ class Player:
         self._changed.unpark_all()
 
 
-def _agent_tracks(messages: Sequence[RecordedMessage]) -> dict[int, deque[int]]:
+def unwrapped(places: Mapping[str, Any], heard: Heard, n: int = 0) -> Message:
+    """A live message as a recording has it: that in `mcp/message`, others as they are.
+
+    `places` are those of `at_end`.
+    """
+    common: dict[str, Any] = {**places, "ts": 0.0, "n": n}
+    if heard.kind == "answer":
+        is_error = heard.error is not None
+        content = heard.error if is_error else heard.result
+        answer: dict[str, Any] = {
+            "is_error": is_error,
+            "method": heard.method,
+            "session": session_in(content),
+        }
+        return ResponseRecord(**common, **answer, id=n, payload=content)
+    method, params, server = heard.method, heard.params, None
+    if method == MCP_MESSAGE and isinstance(params, dict):
+        server = str(next((params[name] for name in _SERVERS if name in params), ""))
+        method, params = str(params.get("method", "")), params.get("params")
+    common |= {"method": method, "params": params, "session": session_in(params)}
+    common |= {"protocol": "acp" if server is None else "mcp", "mcp_server": server}
+    if heard.kind == "request":
+        return RequestRecord(**common, id=n)
+    return NotificationRecord(**common)
+
+
+def _key(message: Message) -> Hashable:
+    """Equal for messages that correspond in two conversations."""
+    kind = message.update_kind if isinstance(message, NotificationRecord) else None
+    protocol = "" if isinstance(message, ResponseRecord) else message.protocol
+    return type(message).__name__, message.method, kind, protocol
+
+
+def _agent_tracks(messages: Sequence[Message]) -> dict[int, deque[int]]:
     """The tracks of the agent: indices of messages, by the index of the request that begins it."""
     found: dict[int, deque[int]] = {_BEGINNING: deque()}
-    owners: dict[object, int] = {}
-    """By id of a request of the agent: its track."""
-    begun: dict[object, int] = {}
-    """By id of a request of the client: its index."""
+    owners: dict[int, int] = {}
+    """By number of a request of the agent: its track."""
+    begun: dict[int, int] = {}
+    """By number of a request of the client: its index."""
     sessions: dict[int, str | None] = {}
     """By index of a request of the client."""
     still_open: list[int] = []
     for index, message in enumerate(messages):
-        if message.kind == "request" and message.sender == "client":
+        is_of_client = message.toward == "agent"
+        if isinstance(message, RequestRecord) and is_of_client:
             found[index] = deque()
-            begun[message.id], sessions[index] = index, message.session
+            begun[message.n], sessions[index] = index, message.session
             still_open.append(index)
             continue
-        if message.kind == "response" and message.sender == "agent":
-            owner = begun[message.id]
+        if isinstance(message, ResponseRecord) and is_of_client:
+            owner = owners[message.request]
+        elif isinstance(message, ResponseRecord):
+            owner = begun[message.request]
             still_open.remove(owner)
             sessions[owner] = sessions[owner] or message.session
-        elif message.kind == "response":
-            owner = owners[message.id]
         else:
             owner = _owner(message, messages, still_open, sessions)
-            owners[message.id] = owner
+            owners[message.n] = owner
         found[owner].append(index)
     return found
 
 
 def _owner(
-    message: RecordedMessage,
-    messages: Sequence[RecordedMessage],
+    message: Message,
+    messages: Sequence[Message],
     still_open: Sequence[int],
     sessions: dict[int, str | None],
 ) -> int:

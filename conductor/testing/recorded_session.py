@@ -8,17 +8,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import attrs
+import msgspec
 
 from conductor.jsonrpc.messages import CANCEL
 from conductor.peer import MessageHandler
 from conductor.testing.fakes import FakeClient, FakeComponent
-from conductor.testing.player import Player
+from conductor.testing.player import Player, unwrapped
 from conductor.testing.recording import Recording
-from conductor.testing.replay_values import ReplayValues, unwrapped
+from conductor.testing.replay_values import ReplayValues
 from conductor.testing.transcript import Heard, Transcript
 from conductor.tracing.comparison import Difference, compare
-from conductor.tracing.conversation import End, RecordedMessage, as_records
+from conductor.tracing.conversation import End, at_end
 from conductor.tracing.json_diff import json_diff, short_json
+from conductor.tracing.links import Message
+from conductor.tracing.records import Direction, RequestRecord, ResponseRecord
 
 __all__ = ["RecordedAgent", "RecordedSession", "differences"]
 
@@ -120,35 +123,40 @@ def differences(
     recording: Recording, end: End, transcript: Transcript, ignore: Sequence[str]
 ) -> Iterator[str]:
     """The differences in the messages that one end of a recording received, as lines of text."""
-    sender: End = "agent" if end == "client" else "client"
-    recorded = [_with_outer_method(each) for each in recording.messages if each.sender == sender]
+    toward: Direction = "client" if end == "client" else "agent"
+    places = at_end(end, toward)
+    recorded = [each for each in recording.messages if each.toward == toward]
     live = [
-        _message(each, sender, n)
+        unwrapped(places, _plain(each), n)
         for n, each in enumerate(transcript, 1)
         if each.kind != "malformed" and each.method != CANCEL  # left out of conversations
     ]
-    comparison = compare(as_records(recorded, end), as_records(live, end), ignore)
+    comparison = compare(_with_outer_methods(recording, recorded), live, ignore)
     for difference in comparison.differences:
         yield from _lines(difference)
 
 
-def _with_outer_method(message: RecordedMessage) -> RecordedMessage:
-    """A transcript has no inner method of answers to MCP requests."""
-    is_answer = message.kind == "response" and message.protocol == "mcp"
-    return attrs.evolve(message, method="mcp/message") if is_answer else message
-
-
-def _message(heard: Heard, sender: End, n: int) -> RecordedMessage:
+def _plain(heard: Heard) -> Heard:
+    """What was heard, with plain numbers."""
     plain = ReplayValues().recorded
-    if heard.kind == "answer":
-        is_error = heard.error is not None
-        payload = plain(heard.error if is_error else heard.result)
-        return RecordedMessage("response", sender, n, heard.method, payload, is_error, n)
-    kind: Literal["request", "notification"] = (
-        "request" if heard.kind == "request" else "notification"
+    return attrs.evolve(
+        heard, params=plain(heard.params), result=plain(heard.result), error=plain(heard.error)
     )
-    message = unwrapped(kind, sender, heard.method, heard.params, n)
-    return attrs.evolve(message, payload=plain(message.payload))
+
+
+def _with_outer_methods(recording: Recording, received: Sequence[Message]) -> list[Message]:
+    """A transcript has no inner method of answers to MCP requests."""
+    mcp = {
+        each.n
+        for each in recording.messages
+        if isinstance(each, RequestRecord) and each.protocol == "mcp"
+    }
+    return [
+        msgspec.structs.replace(each, method="mcp/message")
+        if isinstance(each, ResponseRecord) and each.request in mcp
+        else each
+        for each in received
+    ]
 
 
 def _lines(difference: Difference) -> Iterator[str]:

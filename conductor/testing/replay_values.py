@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
 from conductor.tracing.comparison import IDS
-from conductor.tracing.conversation import End, RecordedMessage
+from conductor.tracing.links import Message
+from conductor.tracing.records import NotificationRecord, RequestRecord, ResponseRecord
 
-__all__ = ["McpEnvelopes", "ReplayValues", "unwrapped"]
+__all__ = ["MCP_MESSAGE", "McpEnvelopes", "ReplayValues"]
 
-_MESSAGE: Final = "mcp/message"
-_SERVERS: Final = ("serverId", "connectionId", "acpId")
+MCP_MESSAGE: Final = "mcp/message"
 
 _END: Final = r"(?![\w.-])"
 """After a directory: not a longer name."""
@@ -81,11 +81,11 @@ class McpEnvelopes:
     notifications have that one.
     """
 
-    def __init__(self, messages: Iterable[RecordedMessage]) -> None:
+    def __init__(self, messages: Iterable[Message]) -> None:
         self._connections = {
             each.payload["connectionId"]
             for each in messages
-            if each.kind == "response"
+            if isinstance(each, ResponseRecord)
             and each.method == "mcp/connect"
             and isinstance(each.payload, dict)
             and "connectionId" in each.payload
@@ -93,33 +93,22 @@ class McpEnvelopes:
         self._requests: dict[str, str] = {}
         """By recorded server: the `requestId` of its last stateless request."""
 
-    def wrapped(self, message: RecordedMessage, values: ReplayValues) -> tuple[str, Any]:
+    def wrapped(
+        self, message: RequestRecord | NotificationRecord, values: ReplayValues
+    ) -> tuple[str, Any]:
         """Method and params as they are sent, with the ids of the live conversation."""
-        params = values.live(message.payload)
+        params = values.live(message.params)
         server = message.mcp_server
         if message.protocol != "mcp" or server is None:
             return message.method, params
         inner = {"method": message.method} | ({} if params is None else {"params": params})
         live = values.live(server)
         if server in self._connections:
-            return _MESSAGE, {"connectionId": live, **inner}
-        if message.kind == "request":
+            return MCP_MESSAGE, {"connectionId": live, **inner}
+        if isinstance(message, RequestRecord):
             self._requests[server] = f"replay-{message.n}"
         request = self._requests.get(server, "replay")
-        return _MESSAGE, {"serverId": live, "requestId": request, **inner}
-
-
-def unwrapped(
-    kind: Literal["request", "notification"], sender: End, method: str, params: Any, n: int | None
-) -> RecordedMessage:
-    """A live message as a recording has it: that in `mcp/message`, others as they are."""
-    if method != _MESSAGE or not isinstance(params, dict):
-        return RecordedMessage(kind, sender, n, method, params, n=n or 0)
-    server = next((params[name] for name in _SERVERS if name in params), "")
-    method, params = str(params.get("method", "")), params.get("params")
-    return RecordedMessage(
-        kind, sender, n, method, params, n=n or 0, mcp_server=str(server), protocol="mcp"
-    )
+        return MCP_MESSAGE, {"serverId": live, "requestId": request, **inner}
 
 
 def _same_options(recorded: Sequence[Any], live: Sequence[Any]) -> Iterator[tuple[str, str]]:

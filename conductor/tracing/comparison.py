@@ -204,8 +204,8 @@ def _end(message: Message) -> list[str]:
 
 
 def _entry(message: Message, normalizer: Normalizer) -> _ComparedMessage:
-    value = message.payload if isinstance(message, ResponseRecord) else message.params
-    payload = normalizer.normalize(message.head if value is None else value)
+    content = message.content
+    payload = normalizer.normalize(message.head if content is None else content)
     return _ComparedMessage(message, payload, (*_title(message), canonical_json(payload)))
 
 

@@ -10,14 +10,15 @@ bridge was inserted, and what was answered because the chain ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
+import msgspec
 
 from conductor.jsonrpc.messages import CANCEL
 from conductor.tracing.links import Message
 from conductor.tracing.records import (
+    Direction,
     NotificationRecord,
     Record,
     RequestRecord,
@@ -25,7 +26,14 @@ from conductor.tracing.records import (
     TraceHeader,
 )
 
-__all__ = ["ConversationError", "End", "RecordedMessage", "as_records", "conversation"]
+__all__ = [
+    "ConversationError",
+    "End",
+    "at_end",
+    "conversation",
+    "message_label",
+    "session_in",
+]
 
 End: TypeAlias = Literal["client", "agent"]
 
@@ -37,62 +45,9 @@ class ConversationError(ValueError):
     """A trace that cannot be replayed; the message has the reason."""
 
 
-@attrs.frozen
-class RecordedMessage:
-    """One message of a conversation between a client and an agent."""
-
-    kind: Literal["request", "notification", "response"]
-    sender: End
-    id: int | str | None
-    """Id of a request or response; `None` for a notification."""
-    method: str
-    """For a response, the method of its request."""
-    payload: Any
-    """The params, result or error; `None` if there are no params."""
-    is_error: bool = False
-    n: int = attrs.field(default=0, eq=False)
-    """Number of its record."""
-    ts: float = attrs.field(default=0.0, eq=False)
-    """Seconds since the beginning."""
-    mcp_server: str | None = None
-    """Id of the server or connection, for an MCP message in `mcp/message`."""
-    protocol: Literal["acp", "mcp"] = "acp"
-    cancelled: bool = False
-    """For a response: whether its request had been cancelled."""
-
-    @property
-    def label(self) -> str:
-        """Short form: `session/update plan`, `answer to session/prompt`, as in a transcript."""
-        match self.kind:
-            case "response":
-                return f"{'error' if self.is_error else 'answer'} to {self.method}"
-            case "request":
-                return f"{self.method}?"
-        return f"{self.method} {self.update}" if self.update else self.method
-
-    @property
-    def update(self) -> str | None:
-        """The kind of a session update."""
-        update = self.payload.get("update") if isinstance(self.payload, dict) else None
-        kind = update.get("sessionUpdate") if isinstance(update, dict) else None
-        return kind if isinstance(kind, str) else None
-
-    @property
-    def key(self) -> tuple[str, str, str | None, str]:
-        """Equal for messages that correspond in two conversations."""
-        return self.kind, self.method, self.update, self.protocol
-
-    @property
-    def session(self) -> str | None:
-        """The session that the message is about, if it says so."""
-        found = self.payload.get("sessionId") if isinstance(self.payload, dict) else None
-        return found if isinstance(found, str) else None
-
-
-def conversation(
-    records: Iterable[Record], end: End, chain: str | None = None
-) -> list[RecordedMessage]:
-    """The messages at one end of a chain, in order.
+def conversation(records: Iterable[Record], end: End, chain: str | None = None) -> list[Message]:
+    """The messages at one end of a chain, in order. Each is a copy: `at_end` tells where it passed,
+    and `session` is the one that its content names.
 
     `chain` is the name of one chain in the trace of a server. Raises `ConversationError` if there
     are several and none is named, or if payloads are not in the trace.
@@ -107,9 +62,9 @@ def conversation(
     for record in records:
         if not isinstance(record, Message) or record.chain != name or record.n in again:
             continue
-        sender = _sender(record, end, inner)
+        toward = _toward(record, end, inner)
         is_cancellation = isinstance(record, NotificationRecord) and record.method == CANCEL
-        if sender is None or is_cancellation:  # the responses tell which requests were cancelled
+        if toward is None or is_cancellation:  # the responses tell which requests were cancelled
             continue
         if isinstance(record, ResponseRecord):
             asked = requests.get(record.request)
@@ -118,41 +73,38 @@ def conversation(
                 continue
             record.method = record.method or asked.method
         elif isinstance(record, RequestRecord):
-            if record.from_ == "conductor" or (record.n in ended and sender == "agent"):
+            if record.from_ == "conductor" or (record.n in ended and toward == "client"):
                 continue  # the conductor repeated a set-up to a restarted component
             requests[record.n] = record
-        messages.append(_message(record, sender, requests))
+        _check_content(record)
+        session = session_in(record.content)
+        messages.append(msgspec.structs.replace(record, **at_end(end, toward), session=session))
     return messages
 
 
-def as_records(messages: Sequence[RecordedMessage], end: End) -> list[Record]:
-    """Records of a conversation, to be compared with those of another."""
-    names = {"client": "client", "agent": "chain"} if end == "client" else {"client": "chain"}
+def at_end(end: End, toward: Direction) -> dict[str, Any]:
+    """The members of a message at one end of a chain that tell where it passed."""
+    near, far = ("client", "chain") if end == "client" else ("chain", "agent")
+    sender, receiver = (near, far) if toward == "agent" else (far, near)
     labels = {"client": "Client", "chain": "Proxy(0)", "agent": "Agent"}
-    records: list[Record] = []
-    for message in messages:
-        receiver: End = "client" if message.sender == "agent" else "agent"
-        places = [names.get(each, each) for each in (message.sender, receiver)]
-        common: dict[str, Any] = {
-            "ts": message.ts,
-            "n": message.n,
-            "session": message.session,
-            "sender": places[0],
-            "receiver": places[1],
-            "from_": labels[places[0]],
-            "to": labels[places[1]],
-            "method": message.method,
-        }
-        sent = {"protocol": message.protocol, "params": message.payload}
-        match message.kind:
-            case "request":
-                records.append(RequestRecord(**common, **sent, id=message.id))
-            case "notification":
-                records.append(NotificationRecord(**common, **sent))
-            case "response":
-                answered = {"is_error": message.is_error, "payload": message.payload}
-                records.append(ResponseRecord(**common, **answered, id=message.id))
-    return records
+    ends = {"sender": sender, "receiver": receiver}
+    return {**ends, "from_": labels[sender], "to": labels[receiver], "hop": 0, "chain": ""}
+
+
+def session_in(content: Any) -> str | None:
+    """The session that a message is about, if it says so."""
+    found = content.get("sessionId") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def message_label(message: Message) -> str:
+    """Short form: `session/update plan`, `answer to session/prompt`, as in a transcript."""
+    match message:
+        case ResponseRecord():
+            return f"{'error' if message.is_error else 'answer'} to {message.method}"
+        case RequestRecord():
+            return f"{message.method}?"
+    return f"{message.method} {message.update_kind}" if message.update_kind else message.method
 
 
 def _chain(records: Iterable[Record], wanted: str | None) -> str:
@@ -175,19 +127,19 @@ def _behind_the_end(records: Iterable[Record]) -> set[str]:
     return {_BRIDGE, *(name for name in bridges if name.startswith(f"{_BRIDGE}-"))}
 
 
-def _sender(record: Message, end: End, inner: set[str]) -> End | None:
-    """The end that sent a message, if it passed the hop of this end."""
+def _toward(record: Message, end: End, inner: set[str]) -> Direction | None:
+    """The direction of a message, if it passed the hop of this end."""
     if end == "client":
         if "Client" not in (record.from_, record.to):
             return None
-        return "client" if record.from_ == "Client" else "agent"
+        return "agent" if record.from_ == "Client" else "client"
     inside = [
         label == "Agent" or name in inner
         for label, name in ((record.from_, record.sender), (record.to, record.receiver))
     ]
     if inside[0] == inside[1]:
         return None
-    return "agent" if inside[0] else "client"
+    return "client" if inside[0] else "agent"
 
 
 def _routed_again(records: Iterable[Record]) -> set[int]:
@@ -222,29 +174,10 @@ def _is_mcp(record: Message) -> bool:
     return not isinstance(record, ResponseRecord) and record.protocol == "mcp"
 
 
-def _message(record: Message, sender: End, requests: dict[int, RequestRecord]) -> RecordedMessage:
-    payload = record.payload if isinstance(record, ResponseRecord) else record.params
-    is_empty = payload is None and record.size > len("null") and not _is_mcp(record)
+def _check_content(record: Message) -> None:
+    is_empty = record.content is None and record.size > len("null") and not _is_mcp(record)
     if record.head is not None or record.count > 1 or is_empty:
         raise ConversationError(
             f"the payload of #{record.n} {record.method} is not in it; record it with "
             "--trace-payloads full"
         )
-    common: dict[str, Any] = {
-        "sender": sender,
-        "method": record.method,
-        "payload": payload,
-        "n": record.n,
-        "ts": record.ts,
-    }
-    match record:
-        case ResponseRecord():
-            asked = requests[record.request]
-            common |= {"is_error": record.is_error, "cancelled": record.cancelled}
-            common |= {"protocol": asked.protocol, "mcp_server": asked.mcp_server}
-            return RecordedMessage("response", id=asked.n, **common)
-        case RequestRecord() | NotificationRecord():
-            common |= {"protocol": record.protocol, "mcp_server": record.mcp_server}
-    if isinstance(record, RequestRecord):
-        return RecordedMessage("request", id=record.n, **common)
-    return RecordedMessage("notification", id=None, **common)

@@ -195,7 +195,7 @@ def _payload(message: Message) -> Hashable:
     record of several messages is equal to none."""
     if message.count > 1:
         return message.n
-    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    value = message.content
     if value is None:
         return message.session, message.head, message.size
     return canonical_json(value) or message.size

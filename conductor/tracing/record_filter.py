@@ -14,7 +14,6 @@ from typing import Any, Final
 import attrs
 
 from conductor.tracing.records import (
-    Direction,
     HandlerRecord,
     LogRecord,
     LossRecord,
@@ -54,16 +53,10 @@ class RecordFilter:
     """Matches sender or receiver, or the component of a record that is not a message."""
     sender: str | None = None
     receiver: str | None = None
-    toward: Direction | None = None
     hop: int | None = None
     chain: str | None = None
-    since: float | None = None
-    """Seconds since 1970, as `until`; in a file without times, since its beginning."""
-    until: float | None = None
     min_time: float = 0.0
     """Seconds that a response or a handler took at least."""
-    min_size: int = 0
-    """Bytes of payload at least."""
     errors: bool = False
     """Error responses, failed handlers, log events of level "error", and lost records."""
     text: str | None = None
@@ -79,7 +72,6 @@ class RecordFilter:
         return (
             self._is_of_shown_type(record)
             and (self.chain is None or fnmatchcase(record.chain, self.chain))
-            and self._is_in_time(record)
             and (not self.errors or _is_problem(record))
             and self._is_of_message(message)
             and self._is_of_component(record)
@@ -109,14 +101,6 @@ class RecordFilter:
                 return self.everything or record.level in ("warning", "error", "critical")
         return True
 
-    def _is_in_time(self, record: Record) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        time = record.time or record.ts  # the files of other conductors have no time
-        return (self.since is None or time >= self.since) and (
-            self.until is None or time <= self.until
-        )
-
     def _is_of_message(self, message: _Message | None) -> bool:
         if self.session is None and not self.methods:
             return True
@@ -142,17 +126,14 @@ class RecordFilter:
         return any(fnmatchcase(name, self.component) for name in names)
 
     def _passes(self, record: Record) -> bool:
-        """Whether a message took the way that is asked for, and is large enough."""
+        """Whether a message took the way that is asked for."""
         sender, receiver = self.sender, self.receiver
         if not isinstance(record, MessageRecord):
-            given = (sender, receiver, self.toward, self.hop)
-            return all(each is None for each in given) and not self.min_size
+            return sender is None and receiver is None and self.hop is None
         return (
             (sender is None or _is_named(sender, record.sender, record.from_))
             and (receiver is None or _is_named(receiver, record.receiver, record.to))
-            and (self.toward is None or record.toward == self.toward)
             and (self.hop is None or record.hop == self.hop)
-            and record.size >= self.min_size
         )
 
 

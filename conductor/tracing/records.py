@@ -100,6 +100,11 @@ class MessageRecord(_Base, kw_only=True, omit_defaults=True):
     """Whether secrets in the payload were replaced by `***`."""
 
     @property
+    def content(self) -> Any:
+        """The params, result or error; `None` if there are none, or not in the trace."""
+        return self.payload if isinstance(self, ResponseRecord) else getattr(self, "params", None)
+
+    @property
     def toward(self) -> Direction:
         """The end of the chain that it goes toward, from the labels of sender and receiver."""
         if self.from_ == "conductor":  # on behalf of a component that did not react

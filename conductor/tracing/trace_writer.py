@@ -141,12 +141,15 @@ class TraceWriter:
             self._lost += 1
             if self._lost == 1:
                 self.log.warning("trace records dropped: written too slowly")
-            if self._loss is None or self._queue[-1][0] is not self._loss:
+            loss = self._loss
+            if loss is None:
                 recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
-                self._loss = LossEntry(recorder, time.monotonic())
-                self._queue.append((self._loss, 0))
-            self._loss.count += 1
+                loss = self._loss = LossEntry(recorder, time.monotonic())
+                self._queue.append((loss, 0))
+            loss.count += 1
             return
+        if self._loss is not None:
+            self._loss = None  # those that are dropped later have another place
         self._queued += size
         self._queue.append((entry, size))
         if not self._awake:
@@ -199,6 +202,8 @@ class TraceWriter:
             entries.append(entry)
             if isinstance(entry, StartEntry):
                 self.chains[entry.recorder] = entry.components
+            elif entry is self._loss:
+                self._loss = None
         self._taken = len(entries)
         return entries, size
 

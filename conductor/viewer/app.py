@@ -98,8 +98,6 @@ class ViewerApp:
 
     async def _respond(self, scope: Any) -> _Response:
         headers = join_headers(scope["headers"])
-        if scope.get("http_version") == "2" and ":authority" in headers:
-            headers.setdefault("host", headers[":authority"])
         is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/token"
         policy = self.access if is_data else attrs.evolve(self.access, tokens={})
         server = scope.get("server") or ("", 0)

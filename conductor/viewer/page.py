@@ -23,11 +23,11 @@ from conductor.viewer.trace_index import TraceIndex
 __all__ = ["MEDIA_TYPES", "MODULES", "STYLES", "exported_page", "script", "served_files", "style"]
 
 MODULES: Final = (
-    *("dom", "format", "rows", "sources", "filter", "turns", "json_view", "json_diff"),
+    *("dom", "format", "rows", "sources", "filter", "json_view", "json_diff"),
     *("diagram", "timeline", "panel", "view"),
 )
 """Modules of the script: each after those that it imports."""
-STYLES: Final = ("page", "head", "timeline", "diagram", "panel", "help", "narrow")
+STYLES: Final = ("page", "head", "timeline", "diagram", "panel")
 """Parts of the style sheet, in order: later rules override earlier ones."""
 MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",

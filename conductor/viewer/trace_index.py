@@ -287,10 +287,9 @@ def _encodable(value: Any) -> Any:
 
 def _without_payload(message: Message) -> Message:
     """The message with the digest of its payload as its `head`; equal payloads have equal ones."""
-    value = message.payload if isinstance(message, ResponseRecord) else message.params
-    if value is None:
+    if message.content is None:
         return message
-    data = canonical_json(without_marks(value))
+    data = canonical_json(without_marks(message.content))
     head = hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
     if isinstance(message, ResponseRecord):
         return msgspec.structs.replace(message, payload=None, head=head, size=0)

@@ -25,7 +25,8 @@ from conductor.viewer.trace_index import Link, TraceIndex
 
 __all__ = ["MAX_ROWS", "TraceSource"]
 
-MAX_ROWS: Final = 1_000_000
+MAX_ROWS: Final = 600_000
+"""Rows of 26 pixels: a list in a browser cannot be much taller."""
 _INTERVAL: Final = 0.1
 """Seconds between two looks at a file to which nothing is added."""
 _SEARCH_SECONDS: Final = 0.25

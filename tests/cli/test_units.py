@@ -1,34 +1,19 @@
-from datetime import datetime, time
-
 import click
 import pytest
 
-from conductor.cli.units import DURATION, SIZE, TIME, shown_duration, shown_size
+from conductor.cli.units import DURATION, shown_duration, shown_size
 
 
 @pytest.mark.parametrize(
-    ("type", "text", "value"),
-    [
-        (DURATION, "250ms", 0.25),
-        (DURATION, "1.5 s", 1.5),
-        (DURATION, "2m", 120.0),
-        (DURATION, "3", 3.0),
-        (SIZE, "20k", 20_000.0),
-        (SIZE, "500", 500.0),
-        (SIZE, "1.5MB", 1_500_000.0),
-        (TIME, "12.5", 12.5),
-        (TIME, "14:03", time(14, 3)),
-        (TIME, "2026-01-31T14:03:20", datetime(2026, 1, 31, 14, 3, 20)),
-    ],
+    ("text", "value"), [("250ms", 0.25), ("1.5 s", 1.5), ("2m", 120.0), ("3", 3.0)]
 )
-def test_quantities_are_read_with_their_units(type, text, value):
-    assert type.convert(text, None, None) == value
+def test_durations_are_read_with_their_units(text, value):
+    assert DURATION.convert(text, None, None) == value
 
 
-@pytest.mark.parametrize(("type", "text"), [(DURATION, "5 days"), (SIZE, "-1"), (TIME, "now")])
-def test_a_mistake_is_answered_with_an_example(type, text):
+def test_a_mistake_is_answered_with_an_example():
     with pytest.raises(click.BadParameter, match="write"):
-        type.convert(text, None, None)
+        DURATION.convert("5 days", None, None)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import attrs
 import trio
@@ -25,13 +25,53 @@ from hypercorn.trio import serve
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import RequestError
+from conductor.proxy import Proxy, RawMessage, on
 from conductor.testing import open_chain
-from conductor.testing.recording import PROJECT, Recorder
+from conductor.testing.recording import PROJECT
 from support.bridges_real_agents import Model, from_npm
 
 PROMPTS = ("Say hello.", "Read notes.txt.", "Write notes.txt.", "Run the tests.", "Think long.")
 _NOTE = "Buy milk.\n"
 DIRECTORY = Path(__file__).parents[2] / "conductor" / "testing" / "recordings"
+
+
+@attrs.define
+class Recorder(Proxy):
+    """A proxy that records what passes through it, as the Rust conductor does.
+
+    `replace` maps texts that must not be recorded, such as the path of a home directory, to others.
+    """
+
+    file: Path = attrs.field(converter=Path)
+    replace: dict[str, str] = attrs.field(factory=dict)
+    _start: float = attrs.field(factory=trio.current_time, init=False)
+    _open: TextIO = attrs.field(init=False)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        with self.file.open("w", encoding="utf-8", buffering=1) as self._open:
+            yield
+
+    @on("*")
+    async def record(self, message: RawMessage) -> None:
+        text = (message.payload or b"null").decode()
+        for found, shown in self.replace.items():
+            text = text.replace(json.dumps(found)[1:-1], json.dumps(shown)[1:-1])
+        event: dict[str, Any] = {
+            "type": message.kind,
+            "ts": round(trio.current_time() - self._start, 3),
+        }
+        if message.kind != "response":
+            event["protocol"] = "acp"
+        event["from"] = message.source.capitalize()
+        event["to"] = "Agent" if message.source == "client" else "Client"
+        if message.kind != "notification":
+            event["id"] = message.number
+        if message.kind == "response":
+            event |= {"is_error": message.is_error, "payload": json.loads(text)}
+        else:
+            event |= {"method": message.method, "params": json.loads(text)}
+        self._open.write(json.dumps(event, ensure_ascii=False) + "\n")
 
 
 @attrs.frozen

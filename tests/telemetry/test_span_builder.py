@@ -236,38 +236,6 @@ def test_in_version_2_the_turn_ends_when_the_agent_is_idle():
     assert tree(spans)["execute_tool read"] == "session/prompt agent"
 
 
-@pytest.mark.parametrize("is_answered_last", [False, True])
-def test_a_turn_of_version_2_ends_with_its_own_work(is_answered_last):
-    """Not with an idle state that tells of work in the background, and not before its answer."""
-    script = TraceScript()
-
-    def state(name, **more):
-        update = {"sessionUpdate": "state_update", "state": name, **more}
-        script.notify("notes>client", "session/update", {"sessionId": "s", "update": update})
-
-    state("running")
-    state("idle")
-    requests = prompt(script)
-
-    def answer():
-        for request in reversed(requests):
-            script.answer(request, {"messageId": "m"})
-
-    if not is_answered_last:
-        answer()
-    state("idle", stopReason="end_turn", background=[{"id": "b"}])
-    state("running")
-    state("idle", stopReason="refusal")
-    if is_answered_last:
-        answer()
-    end = time_after(script.ts / STEP)
-    state("idle", stopReason="end_turn", background=[])
-
-    root = spans_of(script)["invoke_agent agent"]
-    assert root.attributes["gen_ai.response.finish_reasons"] == ("refusal",)
-    assert root.end_time == end
-
-
 def test_a_turn_of_version_2_that_is_cancelled_before_its_work_begins_ends_by_an_idle_state():
     script = TraceScript()
 
@@ -284,25 +252,6 @@ def test_a_turn_of_version_2_that_is_cancelled_before_its_work_begins_ends_by_an
 
     root = spans_of(script)["invoke_agent agent"]
     assert root.attributes["gen_ai.response.finish_reasons"] == ("cancelled",)
-
-
-def test_a_context_that_the_conductor_wrote_gives_the_ids():
-    script = TraceScript()
-    metas = [
-        {"traceparent": f"00-{TRACE:x}-{n:016x}-01", "tracestate": f"acp-conductor={parent:016x}"}
-        for n, parent in ((1, 0), (2, 1))
-    ]
-    requests = [
-        script.request(hop, "session/prompt", PROMPT | {"_meta": meta})
-        for hop, meta in zip(("client>notes", "notes>agent"), metas, strict=True)
-    ]
-    end_turn(script, requests)
-
-    spans = spans_of(script)
-
-    root, hop = spans["invoke_agent agent"], spans["session/prompt agent"]
-    assert (root.context.trace_id, root.context.span_id, root.parent) == (TRACE, 1, None)
-    assert (hop.context.trace_id, hop.context.span_id, hop.parent.span_id) == (TRACE, 2, 1)
 
 
 def test_a_span_of_the_agent_is_the_parent_of_its_request():

@@ -54,7 +54,7 @@ def test_a_wrong_step_is_shown_in_the_line_of_the_script(shown):
     )
 
     (error,) = errors(failure)
-    assert "step 1 of turn 1 of the FakeAgent of test_it.py:12 is 5 (int). A step is" in error
+    assert "step 1 of turn 1 of the FakeAgent is 5 (int). A step is" in error
     assert files(failure) == ["test_it.py:12"]
     assert "Exception Group" not in failure
 
@@ -73,7 +73,7 @@ async def test_it(acp_chain):
 
     first, *_, last = errors(failure)
     assert first == "AssertionError: assert 'session-1' == 'other'"
-    place = "the FakeAgent of test_it.py:15 (step, test_it.py:11)"
+    place = "the FakeAgent (step, test_it.py:11)"
     assert last == f"Raised in step 2 of turn 1 of {place}"
     assert files(failure) == ["test_it.py:17", "test_it.py:6", "test_it.py:12"]
     assert "Exception Group" not in failure
@@ -83,7 +83,7 @@ async def test_it(acp_chain):
     ("step", "expected"),
     [
         ("lambda session: 'text'", "(<lambda>, test_it.py:12) returned 'text'. Write a text or"),
-        ("{'sessionUpdate': 'plan', 'entries': object()}", "of test_it.py:12 cannot be sent: Type"),
+        ("{'sessionUpdate': 'plan', 'entries': object()}", "of the FakeAgent cannot be sent: Type"),
     ],
 )
 def test_a_mistake_that_shows_when_the_step_is_played(shown, step, expected):

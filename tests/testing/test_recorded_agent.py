@@ -11,6 +11,7 @@ import trio
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy import Proxy, on_permission, on_tool_end, on_turn_end
 from conductor.testing import RecordedAgent, Recording
+from conductor.tracing.conversation import message_label
 
 
 def event(kind, sender, **members):
@@ -76,7 +77,7 @@ async def test_a_client_that_says_the_same_gets_the_same(acp_chain, name):
             await client.attached.chain.components[0].transcript.wait("session/prompt?", count=5)
             client.cancel(session)
 
-    from_agent = [m.label for m in recording.messages if m.sender == "agent"]
+    from_agent = [message_label(m) for m in recording.messages if m.toward == "client"]
     assert client.transcript.labels == from_agent
 
 

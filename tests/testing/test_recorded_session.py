@@ -200,4 +200,4 @@ def test_a_recording_beside_the_test_is_found(tmp_path):
 def test_a_session_is_loaded_without_pytest():
     session = RecordedSession.load("opencode")
 
-    assert session.client_recording.messages == session.agent_recording.messages
+    assert session.client_recording.labels == session.agent_recording.labels

@@ -1,4 +1,4 @@
-"""Recordings are read with their lines' mistakes, and written by a proxy."""
+"""Recordings are read with their lines' mistakes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import re
 
 import pytest
 from support import record_agents
-from support.doc_snippets import ROOT, snippets
 
-from conductor.proxy import Proxy, on
-from conductor.testing import FakeAgent, Recorder, Recording
+from conductor.testing import Recording
 
 REQUEST = {
     "type": "request",
@@ -49,7 +47,7 @@ def test_a_recording_is_read(file):
 
     assert recording.name == "mine"
     assert recording.labels == ["session/new?", "answer to session/new"]
-    assert [message.payload for message in recording.messages] == [
+    assert [message.content for message in recording.messages] == [
         REQUEST["params"],
         RESPONSE["payload"],
     ]
@@ -70,28 +68,16 @@ def test_an_end_of_a_chain_is_read_from_a_trace_of_the_rust_conductor(file):
 
     for end, cwd in (("client", "/project"), ("agent", "/inside")):
         messages = Recording.load(path, end=end).messages
-        assert [(each.sender, each.payload) for each in messages] == [
-            ("client", {"cwd": cwd}),
-            ("agent", {"sessionId": cwd}),
+        assert [(each.toward, each.content) for each in messages] == [
+            ("agent", {"cwd": cwd}),
+            ("client", {"sessionId": cwd}),
         ]
 
 
-def test_the_lines_in_the_documentation_are_a_recording(tmp_path):
-    lines = snippets(ROOT / "docs" / "testing.md")[-1].text
-    path = tmp_path / "page.jsonl"
-    path.write_text(lines.replace("{…}", "{}"))
-
-    assert Recording.load(path).labels == [
-        "session/prompt?",
-        "session/update",
-        "answer to session/prompt",
-    ]
-
-
 def test_the_working_directory_is_replaced(file):
-    asked, answered = Recording.load(file(REQUEST, RESPONSE), cwd='/a "b"').messages
+    asked, answered = Recording.load(file(REQUEST, RESPONSE)).moved('/a "b"').messages
 
-    assert asked.payload["cwd"] == '/a "b"'
+    assert asked.params["cwd"] == '/a "b"'
     assert answered.payload["sessionId"] == '/a "b"/1'
 
 
@@ -113,35 +99,6 @@ def test_an_unknown_recording_is_answered_with_the_known_names():
         ValueError, match="no recording is called 'claude'; there are: claude-agent-acp, gemini-cli"
     ):
         Recording.load("claude")
-
-
-async def test_a_recorder_writes_what_passes_in_order(acp_chain, tmp_path, virtual_clock):
-    class Adding(Proxy):
-        @on("session/prompt")
-        async def add(self, params, forward):
-            params["prompt"].append({"type": "text", "text": "at home/me"})
-            return await forward(params)
-
-    agent = FakeAgent(turns=[["Hello."]])
-    recorder = Recorder(tmp_path / "mine.jsonl", {"home/me": "home/user"})
-    async with acp_chain(Adding(), recorder, agent, bridged=False, strict=True) as client:
-        await client.initialize(name="test")
-        await client.prompt(await client.new_session("/project"), "hi")
-
-    recording = Recording.load(tmp_path / "mine.jsonl")
-    assert recording.labels == [
-        "initialize?",
-        "answer to initialize",
-        "session/new?",
-        "answer to session/new",
-        "session/prompt?",
-        "session/update agent_message_chunk",
-        "answer to session/prompt",
-    ]
-    assert recording.prompts == ["hiat home/user"]
-    lines = [json.loads(line) for line in (tmp_path / "mine.jsonl").read_text().splitlines()]
-    assert lines[2] == {**REQUEST, "ts": 0.0, "id": 2}
-    assert lines[3] == {**RESPONSE, "ts": 0.0, "id": 2, "payload": {"sessionId": "session-1"}}
 
 
 @pytest.mark.parametrize("name", Recording.names())

@@ -1,5 +1,7 @@
-from conductor.testing.replay_values import McpEnvelopes, ReplayValues, unwrapped
-from conductor.tracing.conversation import RecordedMessage
+from conductor.testing.player import unwrapped
+from conductor.testing.replay_values import McpEnvelopes, ReplayValues
+from conductor.testing.transcript import Heard
+from conductor.tracing.conversation import at_end
 
 
 def test_ids_of_the_peer_are_learned_by_their_place():
@@ -66,13 +68,13 @@ def test_a_value_that_is_nested_too_deeply_stays_as_it_is():
     assert values.recorded(deep) is deep
 
 
-def mcp(kind, method, payload, server, n=1):
-    return RecordedMessage(
-        kind, "agent", n, method, payload, n=n, mcp_server=server, protocol="mcp"
-    )
+def mcp(kind, method, params, server="serverId", id="s", n=1):
+    message = {server: id, "method": method, "params": params}
+    return unwrapped(at_end("agent", "client"), Heard(kind, "mcp/message", params=message), n)
 
 
-CONNECTED = RecordedMessage("response", "client", 1, "mcp/connect", {"connectionId": "c"})
+ANSWER = Heard("answer", "mcp/connect", result={"connectionId": "c"})
+CONNECTED = unwrapped(at_end("agent", "agent"), ANSWER, 1)
 
 
 def test_messages_of_a_connection_have_its_live_id():
@@ -80,7 +82,7 @@ def test_messages_of_a_connection_have_its_live_id():
     values.set_id("c", "live")
     envelopes = McpEnvelopes([CONNECTED])
 
-    assert envelopes.wrapped(mcp("request", "tools/list", None, "c"), values) == (
+    assert envelopes.wrapped(mcp("request", "tools/list", None, id="c"), values) == (
         "mcp/message",
         {"connectionId": "live", "method": "tools/list"},
     )
@@ -89,8 +91,8 @@ def test_messages_of_a_connection_have_its_live_id():
 def test_messages_of_the_stateless_binding_have_the_id_of_their_request():
     values = ReplayValues()
     envelopes = McpEnvelopes([CONNECTED])
-    call = mcp("request", "tools/call", {"name": "x"}, "s", n=7)
-    progress = mcp("notification", "notifications/progress", {}, "s", n=8)
+    call = mcp("request", "tools/call", {"name": "x"}, n=7)
+    progress = mcp("notification", "notifications/progress", {}, n=8)
     other = {"serverId": "s", "requestId": "replay-7"}
 
     assert envelopes.wrapped(call, values) == (
@@ -104,11 +106,7 @@ def test_messages_of_the_stateless_binding_have_the_id_of_their_request():
 
 
 def test_an_envelope_is_taken_off():
-    inner = {"method": "tools/call", "params": {"name": "x"}}
-    content = RecordedMessage(
-        "request", "agent", 1, "tools/call", {"name": "x"}, n=1, mcp_server="s", protocol="mcp"
-    )
     for name in ("serverId", "connectionId", "acpId"):
-        assert unwrapped("request", "agent", "mcp/message", {name: "s", **inner}, 1) == content
-    plain = unwrapped("request", "agent", "session/prompt", inner, 1)
-    assert plain == RecordedMessage("request", "agent", 1, "session/prompt", inner)
+        found = mcp("request", "tools/call", {"name": "x"}, name)
+        assert (found.method, found.params, found.protocol) == ("tools/call", {"name": "x"}, "mcp")
+        assert found.mcp_server == "s"

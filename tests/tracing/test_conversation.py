@@ -6,13 +6,15 @@ import msgspec
 import pytest
 from support.trace_records import TraceScript
 
-from conductor.tracing.conversation import ConversationError, conversation
+from conductor.tracing.conversation import ConversationError, conversation, message_label
 
 SERVER = {"type": "acp", "name": "n", "serverId": "s-1"}
 
 
 def labels(script, end, chain=None):
-    return [(each.sender, each.label) for each in conversation(script.records, end, chain)]
+    senders = {"agent": "client", "client": "agent"}  # by direction
+    found = conversation(script.records, end, chain)
+    return [(senders[each.toward], message_label(each)) for each in found]
 
 
 def changed(script, **values):
@@ -36,9 +38,9 @@ def test_each_end_has_the_messages_of_its_hop():
     ]
     assert labels(script, "client") == labels(script, "agent") == both
     asked, update, answer = conversation(script.records, "agent")
-    assert (asked.payload, asked.session) == ({"sessionId": "s", "more": 1}, "s")
-    assert update.payload["update"]["content"]["text"] == "a"
-    assert (answer.id, answer.n) == (asked.id, 5)
+    assert (asked.params, asked.session) == ({"sessionId": "s", "more": 1}, "s")
+    assert update.params["update"]["content"]["text"] == "a"
+    assert (answer.request, answer.n) == (asked.n, 5)
 
 
 def test_the_end_of_the_agent_is_before_the_mcp_bridge():

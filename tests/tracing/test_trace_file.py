@@ -9,7 +9,7 @@ import threading
 import pytest
 from support.seen_port import traced_port
 
-from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
+from conductor.jsonrpc.notification_batch import split_block
 from conductor.tracing import trace_file, trace_writer
 from conductor.tracing.reader import Trace, read_records
 from conductor.tracing.records import LogRecord, LossRecord, TraceHeader
@@ -47,34 +47,6 @@ def test_messages_are_written_whole_and_in_order(path):
     assert [each.n for each in messages] == list(range(1, 101))
     assert {each.session for each in messages} == {"s1"}
     assert {each.size for each in messages[:10]} == {len(update(0, 5000))}
-
-
-BATCHES = {
-    "one session": [update(number) for number in range(3)],
-    "two sessions": [update(0), update(1).replace(b"s1", b"s2"), update(2)],
-    "another first member": [b'{"x":1,"sessionId":"s1"}', update(1)],
-    "line breaks": [b'{"sessionId":"s1",\n"x":1}', update(1)],
-    "a secret": [update(0), update(1).replace(b"xxx", b"hunter2-hunter2")],
-    "no session": [b"{}", b"{}"],
-}
-
-
-@pytest.mark.parametrize("name", BATCHES)
-def test_a_batch_has_the_records_of_its_messages(tmp_path, name, monkeypatch):
-    monkeypatch.setattr("conductor.secrets.masking._secrets", frozenset({"hunter2-hunter2"}))
-    params = BATCHES[name]
-    files = [TraceFile(tmp_path / "single"), TraceFile(tmp_path / "batch")]
-    single, batch = (begin(file) for file in files)
-    for each in params:
-        single.notify("session/update", each)
-    batch.notify_batch(NotificationBatch("session/update", params))
-    for file in files:
-        file.close()
-
-    one, other = (Trace.load(tmp_path / each).messages for each in ("single", "batch"))
-    for record in (*one, *other):
-        record.ts = record.time = 0.0
-    assert one == other
 
 
 def test_only_the_user_can_read_the_file(path):

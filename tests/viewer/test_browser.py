@@ -188,25 +188,6 @@ async def test_kinds_can_be_left_out(shown, turn):
     await shown.wait_for(f"{SHOWN}.length === {len(turn.records) - 2}")
 
 
-async def test_another_session_is_dimmed_on_the_timeline(turn, tmp_path, page):
-    other = turn.request("client>notes", "session/prompt", {"sessionId": "other", "prompt": []})
-    turn.answer(other, {"stopReason": "end_turn"})
-    await page.go(export(turn, tmp_path))
-    await page.wait_for(f"{SHOWN}.length")
-
-    await page.evaluate(
-        "(() => { const s = document.querySelector('#session'); s.value = "
-        "[...s.options].find((each) => each.text === 'other').value;"
-        " s.dispatchEvent(new Event('change')) })()"
-    )
-
-    await page.wait_for(f"{SHOWN}.length === 3")
-    dim = await page.evaluate(
-        "[...document.querySelectorAll('.bar')].map((each) => each.classList.contains('dim'))"
-    )
-    assert dim == [True, False, True]
-
-
 async def test_what_is_added_appears(turn, tmp_path, page):
     path = turn.write(tmp_path / "t.jsonl")
     with TraceSource(path) as source:
@@ -342,62 +323,6 @@ async def test_the_exported_page_shows_what_the_served_one_does(turn, tmp_path, 
     assert page.problems == []
 
 
-async def test_a_phone_shows_it_in_its_width(turn, tmp_path, page):
-    await page.resize(390, 780, mobile=True)
-    await page.go(export(turn, tmp_path))
-    await page.wait_for(f"{SHOWN}.length")
-
-    assert await page.evaluate("document.documentElement.scrollWidth") == 390
-    labels = await page.evaluate(
-        f"[...{SHOWN}].map((each) => each.querySelector('.label').clientWidth)"
-    )
-    assert min(labels) >= 150
-    assert (
-        await page.evaluate("getComputedStyle(document.querySelector('#controls')).display")
-        == "none"
-    )
-    await page.click("#filters-button")
-    assert (
-        await page.evaluate("getComputedStyle(document.querySelector('#controls')).display")
-        == "flex"
-    )
-    await open_row(page, 1)
-    box = await page.evaluate(
-        "(() => { const box = document.querySelector('#panel').getBoundingClientRect();"
-        " return [box.left, box.right, box.bottom] })()"
-    )
-    assert box == [0, 390, 780]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_has_contrast_in_light_and_dark(turn, tmp_path, page, scheme):
-    await page.prefer(scheme)
-    await page.go(export(turn, tmp_path))
-    await page.wait_for(f"{SHOWN}.length")
-    await open_row(page, 2)
-
-    found = await page.evaluate(CONTRAST)
-
-    assert (found["ground"] < 0.2) == (scheme == "dark")
-    assert {name: ratio for name, ratio in found["ratios"].items() if ratio < 4.5} == {}
-
-
-async def test_names_without_end_do_not_stop_the_page(tmp_path, page):
-    script = TraceScript("client", "agent")
-    cost = {"amount": 1, "currency": "constructor"}
-    update = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": cost}
-    for number in range(600):
-        params = {"sessionId": f"s{number}", "update": update}
-        script.notify("agent>client", "session/update", params)
-    await page.go(export(script, tmp_path))
-
-    options = "[...document.querySelectorAll('#session option')].map((each) => each.text)"
-    await page.wait_for(f"{options}.length > 1")
-    assert (await page.evaluate(options))[-2:] == ["s499", "… and 100 more"]
-    assert "600.0000 constructor" in await page.text("#summary")
-    assert page.problems == []
-
-
 async def test_a_page_takes_more_names_than_a_call_has_arguments(page):
     code = (STATIC / "rows.js").read_text()
     url = f"data:text/javascript;base64,{base64.b64encode(code.encode()).decode()}"
@@ -408,23 +333,6 @@ async def test_a_page_takes_more_names_than_a_call_has_arguments(page):
     )
 
     assert found == 300000
-
-
-CONTRAST = """(() => {
-  const light = (colour) => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((each) => each / 255)
-      .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const ground = light(getComputedStyle(document.body).backgroundColor);
-  const ratios = {};
-  const names = [".method", ".text", "#summary", ".key", ".string", ".facts dd", ".preview"];
-  for (const name of [...names, ".request .method", ".chip", ".time"]) {
-    const ink = light(getComputedStyle(document.querySelector(name)).color);
-    ratios[name] = (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
-  }
-  return { ground, ratios };
-})()"""
 
 
 @pytest.mark.parametrize(

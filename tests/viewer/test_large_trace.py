@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 
-import attrs
 import msgspec
 import psutil
 import pytest
@@ -17,8 +15,7 @@ from conductor.viewer.trace_source import TraceSource
 pytestmark = pytest.mark.benchmark
 
 RECORDS = 100_000
-MAX_LOAD = 15.0  # seconds; measured: 4
-MAX_CPU = 2 * MAX_LOAD  # what two idle processors can do in that time
+MAX_CPU = 30.0  # seconds, until all is loaded
 PATIENCE = 180.0  # seconds for loading, on a busy machine
 MAX_FRAME = 50.0  # milliseconds, 95th percentile
 
@@ -55,56 +52,34 @@ def large_trace(path):
     return path
 
 
-@attrs.define
-class Load:
-    """Time since its start: on the clock, CPU time of this process and its browser, and of all
-    other processes of the machine. All in seconds."""
-
-    _start: tuple[float, float, float] = attrs.field(init=False)
-
-    def __attrs_post_init__(self):
-        self._start = self._now()
-
-    def measured(self):
-        return tuple(now - start for now, start in zip(self._now(), self._start, strict=True))
-
-    def _now(self):
-        tests = psutil.Process()
-        times = [each.cpu_times() for each in [tests, *tests.children(recursive=True)]]
-        own = sum(each.user + each.system for each in times)
-        machine = psutil.cpu_times()._asdict()
-        idle = ("idle", "iowait", "guest", "guest_nice")  # guests are part of `user` and `nice`
-        return (
-            time.monotonic(),
-            own,
-            sum(spent for kind, spent in machine.items() if kind not in idle) - own,
-        )
+def cpu_seconds():
+    """CPU time of this process and its browser."""
+    tests = psutil.Process()
+    times = [each.cpu_times() for each in [tests, *tests.children(recursive=True)]]
+    return sum(each.user + each.system for each in times)
 
 
 async def test_a_hundred_thousand_records_scroll_fluently(tmp_path, page):
-    """Loading has a bound of CPU time, and of time; the latter is longer by the CPU time that other
-    processes take meanwhile."""
     with TraceSource(large_trace(tmp_path / "large.jsonl")) as source:
         async with open_viewer(source) as url:
-            load = Load()
+            before = cpu_seconds()
             await page.go(url)
             has_all = "document.querySelector('#summary').textContent.includes('100,0')"
             await page.wait_for(has_all, PATIENCE)
             await page.wait_for("document.querySelector('#state').textContent === ''", PATIENCE)
-            loaded, cpu, others = load.measured()
+            cpu = cpu_seconds() - before
             frames = await best_scroll(page)
             rows = await page.evaluate("document.querySelectorAll('.row').length")
             search = await page.evaluate(SEARCH)
     ordered, p95 = frames["frames"], frames["p95"]
     print(
-        f"loaded {loaded:.1f} s, CPU {cpu:.1f} s, of others {others:.1f} s; "
+        f"loaded in {cpu:.1f} s of CPU time; "
         f"{len(ordered)} frames, p50 {ordered[len(ordered) // 2]:.1f} ms, "
         f"p95 {p95:.1f} ms, longest {ordered[-1]:.1f} ms; work p95 {frames['work']:.1f} ms; "
         f"search {search / 1000:.1f} s"
     )
 
     assert cpu < MAX_CPU
-    assert loaded < MAX_LOAD + others
     assert p95 < MAX_FRAME
     assert rows < 100
     assert frames["position"] > 0.9

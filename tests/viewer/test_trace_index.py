@@ -38,14 +38,6 @@ def test_a_row_has_what_the_page_draws(turn):
     )
 
 
-def test_a_session_update_is_named_by_its_kind(turn):
-    index = index_of(turn.records)
-
-    call = next(each for each in rows(index) if (each["extra"] or {}).get("tool"))
-    assert index.strings[call["method"]] == "tool_call"
-    assert call["extra"] == {"tool": "c1", "title": "Read a.txt"}
-
-
 def test_the_agents_usage_is_that_of_its_session(turn):
     index = index_of(turn.records)
 
@@ -70,10 +62,6 @@ def test_a_turn_of_version_2_is_counted_at_its_end_with_its_usage():
 
     usage = index_of(script.records).usage["s"]
     assert (usage["turns"], usage["tokens"]) == (1, {"totalTokens": 20})
-
-
-def test_links_of_answers_are_inferred_through_their_requests(turn):
-    assert index_of(turn.records).links() == [(8, 2, "request", 0)]
 
 
 def test_a_changed_payload_is_linked_in_order():
@@ -126,13 +114,6 @@ def test_the_file_of_another_conductor_has_lanes_and_links():
     assert index.links() == [(2, 1, "equal payload", 0)]
 
 
-def test_a_header_has_what_payloads_the_trace_has(turn):
-    header = rows(index_of(turn.records))[0]
-
-    assert header["text"] == "demo: client, notes, agent"
-    assert header["extra"]["payloads"] == "full"
-
-
 def test_a_message_that_a_component_changed_is_marked(turn):
     changed = [each["n"] for each in rows(index_of(turn.records)) if each["is_changed"]]
 
@@ -146,19 +127,3 @@ def test_marks_between_proxies_are_no_change():
     script.notify("notes>agent", "x", {"a": 1}, cause=cause)
 
     assert [each["is_changed"] for each in rows(index_of(script.records))] == [0, 0, 0]
-
-
-def test_an_error_has_its_code_and_message():
-    script = TraceScript()
-    script.answer(script.request("client>notes", "x"), {"code": -5, "message": "no"}, is_error=True)
-
-    row = rows(index_of(script.records))[-1]
-    assert (row["text"], row["is_error"], row["ref"]) == ("-5 no", 1, 1)
-
-
-def test_a_stall_belongs_to_the_prompt_that_waits():
-    script = TraceScript()
-    prompt = script.request("notes>agent", "session/prompt", {"sessionId": "s"})
-    script.log("warning", "prompt turn stalled", component="agent", fields={"session": "s"})
-
-    assert rows(index_of(script.records))[-1]["ref"] == prompt

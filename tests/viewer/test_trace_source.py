@@ -116,11 +116,6 @@ def test_a_line_that_is_no_record_ends_the_reading(turn, tmp_path):
         assert source.line(len(turn.records)) is None
 
 
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError), TraceSource(tmp_path / "missing"):
-        pass
-
-
 def test_links_are_those_of_all_rows(tmp_path):
     script = TraceScript()
     script.update("agent>notes", "a")

@@ -92,7 +92,7 @@ def _problem(message: Message, version: int) -> str | None:
 
     version = version if version in METHODS_BY_VERSION else 1
     is_response = isinstance(message, ResponseRecord)
-    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    value = message.content
     is_left_out = message.head is not None or (value is None and message.size > len("null"))
     name = message.method
     if name.startswith("_") or name in MCP_METHODS or is_left_out:

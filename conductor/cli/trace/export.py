@@ -14,7 +14,6 @@ from conductor.cli.trace.filter_options import filter_options, record_filter
 from conductor.files import open_as_given, replacing
 
 if TYPE_CHECKING:
-    from conductor.tracing.record_filter import RecordFilter
     from conductor.tracing.records import Record
 
 __all__ = ["command"]
@@ -58,11 +57,10 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)
         raise click.UsageError(f"give a format: {flags}")
-    if format == "html" and output is None and _is_terminal():
-        raise click.UsageError("--html writes a page: name its file with -o.")
     from conductor.cli.trace.reading import lines_and_records
 
-    chosen = _chosen(lines_and_records(file), criteria | {"everything": True})
+    accepts = record_filter(criteria | {"everything": True}).accepts
+    chosen = (each for each in lines_and_records(file) if accepts(each[1]))
     if output is None:
         sys.stdout.flush()
         sys.stdout.buffer.writelines(_encoded(format, file, chosen))
@@ -72,10 +70,6 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
         out.writelines(_encoded(format, file, chosen))
 
 
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
-
-
 def _encoded(format: str, path: str, lines: Iterator[tuple[bytes, Record]]) -> Iterator[bytes]:
     """The chosen lines of the file at `path` in a format, in parts."""
     if format == "jsonl":
@@ -83,16 +77,6 @@ def _encoded(format: str, path: str, lines: Iterator[tuple[bytes, Record]]) -> I
     from conductor.viewer.page import exported_page
 
     return exported_page(os.path.basename(path), lines)
-
-
-def _chosen(
-    lines: Iterator[tuple[bytes, Record]], criteria: dict[str, Any]
-) -> Iterator[tuple[bytes, Record]]:
-    chosen: RecordFilter | None = None
-    for line, record in lines:
-        chosen = chosen or record_filter(criteria, record)
-        if chosen.accepts(record):
-            yield line, record
 
 
 @contextmanager

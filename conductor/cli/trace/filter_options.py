@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from conductor.cli.units import DURATION, SIZE, TIME
+from conductor.cli.units import DURATION
 
 if TYPE_CHECKING:
     from conductor.tracing.record_filter import RecordFilter
-    from conductor.tracing.records import Record
 
 __all__ = ["filter_options", "record_filter"]
 
@@ -31,12 +29,6 @@ _OPTIONS = (
     click.option("--from", "sender", metavar="NAME", help="Messages from this component."),
     click.option("--to", "receiver", metavar="NAME", help="Messages to this component."),
     click.option(
-        "--toward",
-        type=click.Choice(["agent", "client"]),
-        help="Messages in this direction.",
-        hidden=True,
-    ),
-    click.option(
         "--hop",
         type=int,
         metavar="N",
@@ -47,13 +39,8 @@ _OPTIONS = (
         "--chain", metavar="NAME", help="In the trace of a server: one chain.", hidden=True
     ),
     click.option(
-        "--since", type=TIME, metavar="TIME", help="Seconds from the start, or a time.", hidden=True
-    ),
-    click.option("--until", type=TIME, metavar="TIME", help="The same.", hidden=True),
-    click.option(
         "--min-time", type=DURATION, default=0.0, help="Answers and handlers that took as long."
     ),
-    click.option("--min-size", type=SIZE, default=0, help="Messages as large.", hidden=True),
     click.option("--errors", is_flag=True, help="Errors only."),
     click.option("--grep", "text", metavar="TEXT", help="Messages with a text in them."),
 )
@@ -66,23 +53,8 @@ def filter_options(command: F) -> F:
     return command
 
 
-def record_filter(criteria: dict[str, Any], first: Record) -> RecordFilter:
-    """The filter of these options. `first` is the first record of the trace, for its time."""
+def record_filter(criteria: dict[str, Any]) -> RecordFilter:
+    """The filter of these options."""
     from conductor.tracing.record_filter import RecordFilter
 
-    started = first.time - first.ts if first.time else 0.0
-    times = {name: _moment(criteria[name], started) for name in ("since", "until")}
-    return RecordFilter(**(criteria | times))
-
-
-def _moment(value: float | datetime | time | None, started: float) -> float | None:
-    """Seconds since 1970 of a time in an option; a time of day is of the day of the start."""
-    match value:
-        case float():
-            return started + value
-        case time():
-            day = datetime.fromtimestamp(started, value.tzinfo)
-            return datetime.combine(day, value).timestamp()
-        case datetime():
-            return value.timestamp()
-    return None
+    return RecordFilter(**criteria)

@@ -33,13 +33,7 @@ from conductor.testing.recorded_session import RecordedSession, differences
 from conductor.testing.recording import Recording
 from conductor.testing.transcript import Transcript
 from conductor.tracing.comparison import compare
-from conductor.tracing.conversation import (
-    ConversationError,
-    End,
-    RecordedMessage,
-    as_records,
-    conversation,
-)
+from conductor.tracing.conversation import ConversationError, End, conversation
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import Record
@@ -193,8 +187,8 @@ def _compare(
     new: list[Record] = []
     for end in ends:
         recording = session.client_recording if end == "client" else session.agent_recording
-        old += as_records(recording.messages, end)
-        new += as_records(_messages(replayed, end), end)
+        old += recording.messages
+        new += _messages(replayed, end)
     comparison = compare(_masked(old), new, settings.ignore)
     lines: list[tuple[str, Style]] = [(each, "warning") for each in session.timeouts]
     for text, style in [*lines, *comparison_lines(comparison, settings.limit)]:
@@ -216,7 +210,7 @@ def _encoded(record: Record) -> bytes:
         return json.dumps(msgspec.to_builtins(record), separators=(",", ":")).encode()
 
 
-def _messages(records: Sequence[Record], end: End) -> Sequence[RecordedMessage]:
+def _messages(records: Sequence[Record], end: End) -> Sequence[Record]:
     """The messages of the replay at one end; none if the chain did not start."""
     try:
         return conversation(records, end)

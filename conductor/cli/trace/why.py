@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -184,7 +184,7 @@ def _changes(before: Message, after: Message) -> Iterator[tuple[str, Style]]:
         isinstance(after, NotificationRecord) and after.request
     ):  # a cancellation names the request of its hop
         return
-    old, new = _payload(before), _payload(after)
+    old, new = before.content, after.content
     is_left_out = before.head is not None or after.head is not None or old is new
     if is_left_out and (before.head, before.size) != (after.head, after.size):
         text = f"{before.size} B, then {after.size} B; the payload is not in the trace"
@@ -195,9 +195,3 @@ def _changes(before: Message, after: Message) -> Iterator[tuple[str, Style]]:
         yield f"      {line}", "-" if line.startswith("-") else "+"
     if len(lines) > _MAX_DIFF:
         yield f"      and {len(lines) - _MAX_DIFF} more differences", "note"
-
-
-def _payload(message: Message) -> Any:
-    from conductor.tracing.records import ResponseRecord
-
-    return message.payload if isinstance(message, ResponseRecord) else message.params

@@ -27,6 +27,7 @@ from conductor.proxy import Agent, Proxy
 from conductor.proxy.base import Plugin
 from conductor.proxy.import_guard import importing_plugin
 from conductor.testing.recording import Recording
+from conductor.tracing.records import RequestRecord
 
 __all__ = ["TargetError", "load_target", "parse_options", "recorded_prompts", "watched_directory"]
 
@@ -200,9 +201,9 @@ def recorded_prompts(file: str) -> Sequence[str]:
     recording = Recording.load(file)
     prompts = 0
     for message in recording.messages:
-        if message.kind == "request" and message.method == "session/prompt":
+        if message.method == "session/prompt" and isinstance(message, RequestRecord):
             prompts += 1
-        elif message.sender == "client" and message.method == "session/cancel":
+        elif message.method == "session/cancel" and message.toward == "agent":
             prompts -= 1
             break
     return recording.prompts[:prompts]

@@ -4,10 +4,11 @@ import { beforeFrame, element } from "./dom.js";
 import { bytes, duration, printable } from "./format.js";
 import { isDiverted } from "./rows.js";
 
-const NARROW = 620;
+/** Pixels of a row, and left of the lanes. */
+const HEIGHT = 26;
+const GUTTER = 116;
 const BLOCK = 128;
 const MOST_SPANS = 40;
-const TALLEST = 8e6;
 const EXTRA = 4;
 const COLOURS = 8;
 
@@ -19,7 +20,7 @@ export class Diagram {
   #spanPool = [];
   #related = new Set();
   #selected = -1;
-  #geometry = null;
+  #gap = 0;
 
   /** `onSelect` is called with a row; `onScroll` with the rows that are seen. */
   constructor(trace, root, onSelect, onScroll) {
@@ -54,7 +55,7 @@ export class Diagram {
 
   /** Show these rows. The scroll position is kept, or the end if it was seen. */
   show(visible) {
-    const follows = this.isAtEnd && this.#visible.length > 0;
+    const follows = this.#isAtEnd && this.#visible.length > 0;
     const top = this.#visible[this.#first()];
     this.#visible = visible;
     this.#places = new Map();
@@ -66,12 +67,12 @@ export class Diagram {
     this.draw(true);
   }
 
-  get isAtEnd() {
+  get #isAtEnd() {
     return this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - 4;
   }
 
   /** Select a row, and scroll to it if it is not seen. */
-  select(row, isQuiet = false) {
+  select(row) {
     this.#selected = row ? row.i : -1;
     this.#related = new Set(row?.isMessage ? this.trace.way(row).map((each) => each.i) : []);
     const place = row ? this.#places.get(row.i) : undefined;
@@ -79,7 +80,7 @@ export class Diagram {
     this.draw(true);
     if (place !== undefined) this.list.setAttribute("aria-activedescendant", `row-${row.i}`);
     else this.list.removeAttribute("aria-activedescendant");
-    if (row && !isQuiet) this.onSelect(row);
+    if (row) this.onSelect(row);
   }
 
   /** Scroll to the row that is nearest to a row. */
@@ -99,24 +100,17 @@ export class Diagram {
 
   /** Measure, and draw everything anew. */
   layout() {
-    const first = this.#first();
     const width = this.root.clientWidth;
     const names = this.trace.lanes;
-    const isNarrow = width < NARROW;
-    const gutter = isNarrow ? 50 : 116;
-    const least = isNarrow ? 150 : width < 900 ? 270 : 360;
-    const room = (width - gutter - least) / Math.max(names.length, 1);
-    const gap = Math.max(isNarrow ? 24 : 40, Math.min(room, isNarrow ? 44 : 132));
-    const isOtherHeight = this.#geometry && this.#geometry.isNarrow !== isNarrow;
-    this.#geometry = { gutter, gap, height: isNarrow ? 34 : 26, isNarrow };
-    this.root.classList.toggle("narrow", isNarrow);
+    const room = (width - GUTTER - (width < 900 ? 270 : 360)) / Math.max(names.length, 1);
+    const gap = Math.max(40, Math.min(room, 132));
+    this.#gap = gap;
     this.root.classList.toggle("steep", gap < 84);
-    this.root.classList.toggle("tight", width - gutter - gap * names.length < 420);
-    this.root.style.setProperty("--gutter", `${gutter}px`);
+    this.root.classList.toggle("tight", width - GUTTER - gap * names.length < 420);
     this.root.style.setProperty("--gap", `${gap}px`);
-    this.root.style.setProperty("--label", `${gutter + gap * names.length + 6}px`);
-    this.root.style.setProperty("--row", `${this.#geometry.height}px`);
-    const centre = (at) => `${gutter + (at + 0.5) * gap}px`;
+    this.root.style.setProperty("--label", `${GUTTER + gap * names.length + 6}px`);
+    this.root.style.setProperty("--row", `${HEIGHT}px`);
+    const centre = (at) => `${GUTTER + (at + 0.5) * gap}px`;
     const head = (name, at) => {
       const made = element("div", { class: `head lane-${at % COLOURS}`, title: printable(name) });
       made.append(element("span", {}, printable(name)));
@@ -130,27 +124,16 @@ export class Diagram {
     };
     this.heads.replaceChildren(...names.map(head));
     this.lines.replaceChildren(...names.map(line));
-    this.canvas.style.height = `${Math.min(this.#height, TALLEST)}px`;
-    if (isOtherHeight) this.#scrollTo(first);
+    this.canvas.style.height = `${this.#visible.length * HEIGHT}px`;
     this.draw(true);
   }
 
-  get #height() {
-    return this.#visible.length * (this.#geometry?.height ?? 26);
-  }
-
-  /** Pixels of rows per pixel of the scroll bar: 1, unless an element cannot be that tall. */
-  get #scale() {
-    const seen = this.list.clientHeight;
-    return this.#height <= TALLEST ? 1 : (this.#height - seen) / (TALLEST - seen);
-  }
-
   #first() {
-    return Math.floor((this.list.scrollTop * this.#scale) / (this.#geometry?.height ?? 26));
+    return Math.floor(this.list.scrollTop / HEIGHT);
   }
 
   #scrollTo(place) {
-    this.list.scrollTop = (place * this.#geometry.height) / this.#scale;
+    this.list.scrollTop = place * HEIGHT;
   }
 
   #revealSelected() {
@@ -159,21 +142,17 @@ export class Diagram {
   }
 
   #reveal(place) {
-    const { height } = this.#geometry;
-    const top = this.list.scrollTop * this.#scale;
-    const bottom = top + this.list.clientHeight - height;
-    if (place * height >= top && place * height <= bottom) return;
-    this.#scrollTo(Math.max(0, place - Math.floor(this.list.clientHeight / height / 2)));
+    const top = this.list.scrollTop;
+    const bottom = top + this.list.clientHeight - HEIGHT;
+    if (place * HEIGHT >= top && place * HEIGHT <= bottom) return;
+    this.#scrollTo(Math.max(0, place - Math.floor(this.list.clientHeight / HEIGHT / 2)));
   }
 
   /** Bring the document up to date with the scroll position. */
   draw(isAnew = false) {
-    if (!this.#geometry) return;
-    const { height } = this.#geometry;
-    const top = this.list.scrollTop * this.#scale;
-    const shift = this.list.scrollTop - top;
-    const first = Math.max(0, Math.floor(top / height) - EXTRA);
-    const seen = Math.ceil(this.list.clientHeight / height) + 2 * EXTRA;
+    if (!this.#gap) return;
+    const first = Math.max(0, this.#first() - EXTRA);
+    const seen = Math.ceil(this.list.clientHeight / HEIGHT) + 2 * EXTRA;
     const last = Math.min(this.#visible.length, first + seen);
     this.#fillPool(seen);
     for (const each of this.#pool) {
@@ -182,9 +161,9 @@ export class Diagram {
     for (let place = first; place < last; place += 1) {
       const holder = this.#pool[place % this.#pool.length];
       if (isAnew || holder.place !== place) this.#fill(holder, place);
-      holder.row.style.transform = `translateY(${place * height + shift}px)`;
+      holder.row.style.transform = `translateY(${place * HEIGHT}px)`;
     }
-    this.#drawSpans(first, last, shift);
+    this.#drawSpans(first, last);
     this.onScroll(this.#visible[first], this.#visible[Math.max(last - 1, 0)]);
   }
 
@@ -221,12 +200,12 @@ export class Diagram {
   }
 
   #placeArrow(arrow, row) {
-    const { gap, gutter } = this.#geometry;
+    const gap = this.#gap;
     const from = this.trace.lane(row.sender);
     const to = this.trace.lane(row.receiver);
     arrow.hidden = from < 0;
     if (from < 0) return;
-    const left = gutter + (Math.min(from, to < 0 ? from : to) + 0.5) * gap;
+    const left = GUTTER + (Math.min(from, to < 0 ? from : to) + 0.5) * gap;
     arrow.style.left = `${left}px`;
     arrow.style.width = to < 0 ? "0" : `${Math.abs(to - from) * gap}px`;
     arrow.className = `arrow ${to < 0 ? "dot" : to > from ? "right" : "left"}`;
@@ -278,8 +257,8 @@ export class Diagram {
     open.delete(before.n);
   }
 
-  #drawSpans(first, last, shift) {
-    const { gap, gutter, height } = this.#geometry;
+  #drawSpans(first, last) {
+    const gap = this.#gap;
     const seen = new Set();
     for (let block = Math.floor(first / BLOCK); block <= Math.floor(last / BLOCK); block += 1) {
       for (const each of this.#spans[block] ?? []) {
@@ -291,16 +270,16 @@ export class Diagram {
       const bar = (this.#spanPool[used] ??= this.canvas.appendChild(element("div", { "aria-hidden": "true" })));
       used += 1;
       const lane = this.trace.lane(span.row.receiver);
-      const top = Math.max(span.start, first - 1) * height + height / 2;
-      const bottom = Math.min(span.end, last + 1) * height + height / 2;
+      const top = Math.max(span.start, first - 1) * HEIGHT + HEIGHT / 2;
+      const bottom = Math.min(span.end, last + 1) * HEIGHT + HEIGHT / 2;
       const step = Math.min(5, gap / 8);
-      const left = gutter + (lane + 0.5) * gap - 3 + Math.min(span.depth, 4) * step;
+      const left = GUTTER + (lane + 0.5) * gap - 3 + Math.min(span.depth, 4) * step;
       bar.hidden = false;
       bar.className = `span lane-${lane % COLOURS}`;
       bar.classList.toggle("open", span.isOpen);
       bar.classList.toggle("error", Boolean(span.isError));
       bar.classList.toggle("related", this.#related.has(span.row.i));
-      bar.style.transform = `translate(${left}px, ${top + shift}px)`;
+      bar.style.transform = `translate(${left}px, ${top}px)`;
       bar.style.height = `${Math.max(bottom - top, 2)}px`;
       bar.dataset.row = span.row.i;
     }
@@ -315,7 +294,7 @@ export class Diagram {
   }
 
   #key(event) {
-    const page = Math.max(1, Math.floor(this.list.clientHeight / this.#geometry.height) - 2);
+    const page = Math.max(1, Math.floor(this.list.clientHeight / HEIGHT) - 2);
     const all = this.#visible.length;
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -all, End: all };
     if (!(event.key in by) || event.ctrlKey || event.altKey || event.metaKey) return;

@@ -2,7 +2,7 @@
 import { element } from "./dom.js";
 import { RawNumber, printable } from "./format.js";
 
-const MAX_EDITS = 800;
+const MOST_CELLS = 4e6;
 const CONTEXT = 3;
 const AROUND = 60;
 
@@ -93,57 +93,38 @@ function inOrder(value, model) {
   return Object.fromEntries([...known, ...added].map((name) => [name, inOrder(value[name], model[name])]));
 }
 
-/** The fewest removed and added lines (Myers), common beginning and end first. */
+/** The fewest removed and added lines, common beginning and end first. */
 function align(a, b) {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
   while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
   const same = (text) => ({ mark: " ", old: text, now: text });
-  const inner = myers(a.slice(start, a.length - end), b.slice(start, b.length - end));
+  const inner = shortest(a.slice(start, a.length - end), b.slice(start, b.length - end));
   return [...a.slice(0, start).map(same), ...paired(inner), ...a.slice(a.length - end).map(same)];
 }
 
-function myers(a, b) {
-  let furthest = new Map([[1, 0]]);
-  const rounds = [];
-  for (let edits = 0; edits <= Math.min(a.length + b.length, MAX_EDITS); edits += 1) {
-    rounds.push(new Map(furthest));
-    for (let k = -edits; k <= edits; k += 2) {
-      const removed = furthest.get(k - 1) ?? -1;
-      const added = furthest.get(k + 1) ?? -1;
-      let x = k === -edits || (k !== edits && removed < added) ? added : removed + 1;
-      while (x < a.length && x - k < b.length && a[x] === b[x - k]) x += 1;
-      furthest.set(k, x);
-      if (x >= a.length && x - k >= b.length) return walkBack(rounds, a, b);
+/** By the length of the longest common part of what is left of both. */
+function shortest(a, b) {
+  if (a.length * b.length > MOST_CELLS) {
+    return [...a.map((old) => ({ mark: "-", old })), ...b.map((now) => ({ mark: "+", now }))];
+  }
+  const width = b.length + 1;
+  const common = new Uint32Array((a.length + 1) * width);
+  for (let x = a.length - 1; x >= 0; x -= 1) {
+    for (let y = b.length - 1; y >= 0; y -= 1) {
+      const at = x * width + y;
+      common[at] = a[x] === b[y] ? common[at + width + 1] + 1 : Math.max(common[at + width], common[at + 1]);
     }
   }
-  return [...a.map((old) => ({ mark: "-", old })), ...b.map((now) => ({ mark: "+", now }))];
-}
-
-function walkBack(rounds, a, b) {
   const found = [];
-  let x = a.length;
-  let y = b.length;
-  for (let edits = rounds.length - 1; edits >= 0; edits -= 1) {
-    const furthest = rounds[edits];
-    const k = x - y;
-    const removed = furthest.get(k - 1) ?? -1;
-    const added = furthest.get(k + 1) ?? -1;
-    const isAdded = k === -edits || (k !== edits && removed < added);
-    const beforeX = isAdded ? added : removed;
-    const beforeY = beforeX - (isAdded ? k + 1 : k - 1);
-    while (x > beforeX && y > beforeY && x > 0 && y > 0) {
-      x -= 1;
-      y -= 1;
-      found.push({ mark: " ", old: a[x], now: b[y] });
-    }
-    if (edits === 0) break;
-    found.push(isAdded ? { mark: "+", now: b[beforeY] } : { mark: "-", old: a[beforeX] });
-    x = beforeX;
-    y = beforeY;
+  for (let x = 0, y = 0; x < a.length || y < b.length; ) {
+    const at = x * width + y;
+    if (x < a.length && a[x] === b[y]) found.push({ mark: " ", old: a[x++], now: b[y++] });
+    else if (y === b.length || (x < a.length && common[at + width] >= common[at + 1])) found.push({ mark: "-", old: a[x++] });
+    else found.push({ mark: "+", now: b[y++] });
   }
-  return found.reverse();
+  return found;
 }
 
 /** Runs of as many removed as added lines become changed lines. */

@@ -3,7 +3,6 @@ import { element } from "./dom.js";
 import { RawNumber, printable } from "./format.js";
 
 const LONGEST = 4000;
-const CHUNK = 100;
 const PREVIEW = 90;
 const OPEN_DEPTH = 3;
 
@@ -52,7 +51,7 @@ function branch(name, value, entries, depth) {
   const details = element("details", { class: "member", open: depth < OPEN_DEPTH });
   details.append(element("summary", {}, name, preview), inner);
   const fill = () => {
-    if (!inner.firstChild) addMembers(inner, entries, 0, depth);
+    if (!inner.firstChild) addMembers(inner, entries, depth);
   };
   if (details.open) fill();
   details.addEventListener("toggle", fill);
@@ -70,17 +69,9 @@ function shortText(value) {
   return printable(`{ ${texts.slice(0, 6).join(", ").slice(0, PREVIEW)} }`);
 }
 
-function addMembers(inner, entries, from, depth) {
-  for (const [name, value] of entries.slice(from, from + CHUNK)) {
+function addMembers(inner, entries, depth) {
+  for (const [name, value] of entries) {
     const key = name === null ? [] : [element("span", { class: "key" }, printable(name)), ": "];
     inner.append(member(key, value, depth + 1));
   }
-  const rest = entries.length - from - CHUNK;
-  if (rest <= 0) return;
-  const more = element("button", { type: "button", class: "more" }, `${rest} more`);
-  more.addEventListener("click", () => {
-    more.remove();
-    addMembers(inner, entries, from + CHUNK, depth);
-  });
-  inner.append(more);
 }

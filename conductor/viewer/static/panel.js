@@ -48,10 +48,6 @@ export class Panel {
     this.#fill();
   }
 
-  focus() {
-    this.body.focus();
-  }
-
   /** Show another tab: "message", "changes" or "way". */
   turnTo(name) {
     if (!this.#row?.isMessage) return;

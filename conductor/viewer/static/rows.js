@@ -17,13 +17,11 @@ export class Row {
 }
 
 export class Trace {
-  name = "";
   rows = [];
   strings = [];
   /** Names of components, from the client to the agent. */
   lanes = [];
   usage = {};
-  messages = 0;
   #errors = [];
   #laneOf = new Map();
   #byNumber = new Map();
@@ -34,7 +32,6 @@ export class Trace {
 
   /** Add a block of rows, as the server sends them. */
   add(page) {
-    this.name = page.name;
     this.lanes = page.lanes;
     this.usage = page.usage;
     for (const each of page.strings) this.strings.push(each); // too many for arguments
@@ -49,7 +46,6 @@ export class Trace {
       if (row.ref) push(this.#attached, row.ref, row);
       return;
     }
-    this.messages += 1;
     this.#byNumber.set(row.n, row);
     if (row.type === "r" && row.ref) this.#responses.set(row.ref, row);
     if (row.cause) push(this.#effects, row.cause, row.n);

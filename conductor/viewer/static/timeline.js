@@ -1,7 +1,6 @@
 // The timeline: turns, tool calls and errors over time, above the diagram.
 import { element } from "./dom.js";
 import { count, duration, printable } from "./format.js";
-import { findTurns, packed } from "./turns.js";
 
 const TURN_TRACKS = 3;
 const TOOL_TRACKS = 2;
@@ -10,7 +9,6 @@ const TRACK = 20;
 
 export class Timeline {
   #turns = { turns: [], tools: [], seconds: 0 };
-  #session = -1;
   #bars = new Map();
 
   /** `onSelect` is called with a row, `onTime` with seconds. */
@@ -36,12 +34,6 @@ export class Timeline {
 
   update() {
     this.#turns = findTurns(this.trace);
-    this.#draw();
-  }
-
-  /** Dim what is of other sessions; -1: none. */
-  setSession(session) {
-    this.#session = session;
     this.#draw();
   }
 
@@ -110,7 +102,6 @@ export class Timeline {
     bar.className = `bar ${span.kind}${isError ? " error" : ""}`;
     bar.title = text;
     bar.setAttribute("aria-label", text);
-    bar.classList.toggle("dim", this.#session >= 0 && span.session !== this.#session);
     bar.style.left = `${(start / this.#seconds) * 100}%`;
     bar.style.width = `max(3px, ${((end - start) / this.#seconds) * 100}%)`;
     bar.style.top = `${at * TRACK}px`;
@@ -148,4 +139,62 @@ function roundStep(seconds) {
   if (seconds > 50 && seconds <= steps.at(-1)) return steps.find((each) => each >= seconds);
   const power = 10 ** Math.floor(Math.log10(seconds));
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= seconds);
+}
+
+/** The turns and tool calls of a trace: spans with `start` and `end` in seconds. */
+function findTurns(trace) {
+  const turns = [];
+  const tools = new Map();
+  const open = new Map();
+  const last = trace.rows.at(-1)?.ts ?? 0;
+  for (const row of trace.rows) {
+    if (row.type === "q" && row.extra?.turn) {
+      const response = trace.response(row);
+      const turn = { kind: "turn", row, start: row.ts, response, tools: 0 };
+      turn.end = response ? response.ts : last;
+      turn.isError = Boolean(response?.isError);
+      turn.text = row.text;
+      turns.push(turn);
+      open.set(row.session, turn);
+    } else if (row.type === "n" && row.extra?.tool) {
+      addTool(tools, open, row);
+    }
+  }
+  const calls = [...tools.values()];
+  for (const call of calls) {
+    call.end ??= Math.max(call.start, call.turn ? Math.max(call.turn.end, call.last) : call.last);
+  }
+  return { turns, tools: calls, seconds: last };
+}
+
+function addTool(tools, open, row) {
+  const { tool, title, kind, status } = row.extra;
+  const key = `${row.session} ${tool}`;
+  let call = tools.get(key);
+  if (!call) {
+    const turn = open.get(row.session);
+    if (turn) turn.tools += 1;
+    call = { kind: "tool", row, start: row.ts, turn, text: tool, isError: false };
+    tools.set(key, call);
+  }
+  call.last = row.ts;
+  if (title) call.text = title;
+  if (kind) call.toolKind = kind;
+  if (status === "completed" || status === "failed") {
+    call.end ??= row.ts;
+    call.isError ||= status === "failed";
+    call.status = status;
+  }
+}
+
+/** Put spans into tracks, so that none overlaps another; no more than `most` tracks. */
+function packed(spans, most) {
+  const tracks = [];
+  for (const span of [...spans].sort((a, b) => a.start - b.start)) {
+    let track = tracks.find((each) => each.at(-1).end <= span.start);
+    if (!track && tracks.length < most) tracks.push((track = []));
+    track ??= tracks.reduce((a, b) => (a.at(-1).end <= b.at(-1).end ? a : b));
+    track.push(span);
+  }
+  return tracks;
 }

@@ -10,9 +10,6 @@ import { Timeline } from "./timeline.js";
 
 const SEARCH_DELAY = 150;
 const RETRY = 1000;
-/** An agent may name sessions and currencies without end. */
-const CHOICES = 500;
-const CURRENCIES = 5;
 
 class View {
   trace = new Trace();
@@ -103,7 +100,6 @@ class View {
 
   #filter() {
     this.diagram.show(visibleRows(this.trace, this.criteria));
-    this.timeline.setSession(this.criteria.session);
     this.#summarize();
   }
 
@@ -127,10 +123,6 @@ class View {
       timer = setTimeout(() => this.#search(byId("search").value), SEARCH_DELAY);
     });
     byId("help-button").addEventListener("click", () => byId("help").showModal());
-    byId("filters-button").addEventListener("click", (event) => {
-      const isOpen = byId("controls").classList.toggle("open");
-      event.currentTarget.setAttribute("aria-expanded", String(isOpen));
-    });
   }
 
   #toggle(label, isOn, change) {
@@ -164,15 +156,11 @@ class View {
   }
 
   #fillSelect(id, all, options) {
-    const shown = options.slice(0, CHOICES);
-    const key = JSON.stringify(shown) + options.length;
+    const key = JSON.stringify(options);
     if (this.#options.get(id) === key) return;
     this.#options.set(id, key);
     const select = byId(id);
-    const made = [[-1, all], ...shown].map(([value, text]) => element("option", { value }, text));
-    const left = options.length - shown.length;
-    if (left) made.push(element("option", { disabled: true }, `… and ${left.toLocaleString("en")} more`));
-    select.replaceChildren(...made);
+    select.replaceChildren(...[[-1, all], ...options].map(([value, text]) => element("option", { value }, text)));
     select.value = String(this.criteria[id]);
     select.parentElement.hidden = options.length < 2;
   }
@@ -299,9 +287,7 @@ function usageTexts(trace, session) {
   for (const [, each] of found) {
     for (const [currency, amount] of Object.entries(each.cost)) costs.set(currency, (costs.get(currency) ?? 0) + amount);
   }
-  for (const [currency, amount] of [...costs].slice(0, CURRENCIES)) {
-    texts.push(`${amount.toFixed(4)} ${printable(currency)}`);
-  }
+  for (const [currency, amount] of costs) texts.push(`${amount.toFixed(4)} ${printable(currency)}`);
   if (found.length === 1 && found[0][1].size) {
     const { used, size } = found[0][1];
     texts.push(`context ${(used ?? 0).toLocaleString("en")} of ${size.toLocaleString("en")}`);

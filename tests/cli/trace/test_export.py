@@ -78,15 +78,6 @@ def test_a_mistake_is_a_usage_error(trace, arguments, text):
     assert text in result.output
 
 
-def test_a_page_is_not_written_to_a_terminal(trace, monkeypatch):
-    monkeypatch.setattr("conductor.cli.trace.export._is_terminal", lambda: True)
-
-    result = export(trace, "--html")
-
-    assert result.exit_code == 2
-    assert "--html writes a page: name its file with -o" in result.output
-
-
 def test_an_export_that_fails_leaves_the_older_file(trace, tmp_path):
     target = tmp_path / "t.html"
     target.write_text("older")

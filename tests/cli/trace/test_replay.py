@@ -122,17 +122,6 @@ def test_a_recorded_client_drives_the_same_agent_without_differences(run, trace)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_recorded_client_drives_an_agent_given_as_a_command(run, trace, tmp_path):
-    path = trace("say hello")
-    agent = f"{sys.executable} -m conductor.testing.agent"
-
-    result = run("trace", "replay", path, "--as", "client", "--", agent)
-
-    assert result.returncode == 1
-    assert "- #15 available_commands_update  /usage" in result.stdout
-    assert "11 messages equal" not in result.stdout
-
-
 def test_two_recordings_of_real_agents_meet(run):
     """The client of one agent's recording, and the agent of another: no deadlock, all told."""
     agent = " ".join([*REPLAY, "qwen-code", "--as", "agent"])

@@ -116,17 +116,6 @@ def test_wide_characters_count_twice_where_a_line_is_cut():
     assert [cell_width(lines.format(each)) for each in script.records[1:]] == [80]
 
 
-def test_times_since_the_start_and_patterns_choose_messages(tmp_path):
-    script = TraceScript()
-    for _ in range(8):
-        script.update("agent>notes", "x")
-    path = script.write(tmp_path / "t.jsonl")
-
-    lines = show(path, "--since", "1", "--until", "1500ms", "--method", "agent_*")
-
-    assert [line.split()[1] for line in lines[1:]] == ["4", "5", "6"]
-
-
 def test_a_file_that_is_no_trace_is_a_usage_error_with_its_line(run, tmp_path):
     (tmp_path / "t.jsonl").write_text("no\n")
 
@@ -156,7 +145,7 @@ def test_a_real_trace_is_shown_in_colours_on_a_terminal_and_plain_in_a_pipe(
 ):
     run("prompt", "--trace", "t.jsonl", ROOT / "chains" / "hello.yaml", "say hello")
 
-    plain = run("trace", "show", "t.jsonl", "--hop", "0", "--toward", "client").stdout
+    plain = run("trace", "show", "t.jsonl", "--hop", "0", "--from", "usage").stdout
     shown = terminal("trace", "show", "t.jsonl", env={"TERM": "xterm-256color"})
     shown.wait_for("answer to session/prom")
 

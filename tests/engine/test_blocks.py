@@ -99,9 +99,10 @@ async def test_each_prompt_that_waits_for_a_restart_is_cancelled_by_a_block(
     tmp_path, autojump_clock
 ):
     async with played_chain(tmp_path, {"cancel_timeout": "2s"}) as chain:
-        await chain.open("s1", "s2", able={"sessionCapabilities": {"resume": {}}})
+        await chain.open("s1", "s2", "s3", able={"sessionCapabilities": {"resume": {}}})
         await chain["agent"].end()
-        chain.client.send(prompt(1, "s1"), prompt(2, "s2"), cancel_turn("s1"), cancel_turn("s2"))
+        prompts = [prompt(number, f"s{number}") for number in (1, 2, 3)]
+        chain.client.send(*prompts, cancel_turn("s1"), cancel_turn("s2"))
         await chain.expect("initialize")
         await trio.sleep(2.1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.peers.process import Editor, Message, agent, chunk, proxy, python
+from support.peers.process import Editor, Message, chunk, proxy, python
 
 from conductor.chainfile.project_file import read_project_file
 from conductor.chainfile.trust_store import TrustedFile, remember
@@ -201,20 +201,6 @@ def test_the_crash_of_a_project_chain_is_local(run: Callable[..., Sessions], hom
     assert "pass_proxy" in refused["error"]["message"]
     assert sessions.ask(plain) == "hi"
     assert sessions.ask(sessions.new(home / "one")) == "first>[first]hi"
-    assert sessions.editor.leave() == 0
-
-
-def test_equal_session_ids_of_two_agents_are_not_mixed(
-    run: Callable[..., Sessions], chain_file: Callable[..., Path], home: Path
-) -> None:
-    write(home / "one", proxy("first"))
-    sessions = run(cwd=home, file=chain_file(agent(), on_start_failure="error"))
-
-    plain, one = sessions.new(home / "plain"), sessions.new(home / "one")
-
-    assert one.startswith(f"{plain}-")
-    assert sessions.ask(one) == "first>[first]hi"
-    assert sessions.ask(plain) == "hi"
     assert sessions.editor.leave() == 0
 
 

@@ -173,8 +173,6 @@ class McpConnection:
         self._on_refused = refused
         self._provider: Provider | None = None
         self._paused = True
-        self._urgent: str | None = None
-        """A method that is not queued."""
         self._refused: bytes | None = None
         self._waiting: deque[tuple[InFlightRequest | None, str, bytes | None]] = deque()
         self._waiting_bytes = 0
@@ -220,11 +218,9 @@ class McpConnection:
         else:
             self.withdraw_connect()
 
-    def pause(self, urgent: str | None = None) -> None:
-        """Queue the consumer's messages, but for requests of the method `urgent`, until
-        `resume`."""
+    def pause(self) -> None:
+        """Queue the consumer's messages until `resume`."""
         self._paused = True
-        self._urgent = urgent
 
     def resume(self, mode: ConnectionMode | None = None) -> None:
         """Send the queued messages of the consumer, in `mode` if given."""
@@ -266,7 +262,7 @@ class McpConnection:
         call.target = self
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
-        elif self._paused and method != self._urgent:
+        elif self._paused:
             self._wait(call, method, params)
         else:
             assert self.mode is not None

@@ -11,7 +11,6 @@ no counterpart keep their bytes.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -112,16 +111,12 @@ def is_modern(params: Payload | None) -> bool:
 class Handshake(ConnectionMode):
     """Mode of a connection until the revisions of both ends are known."""
 
-    def __init__(self, connection: McpConnection) -> None:
-        super().__init__(connection)
-        self._silence = trio.CancelScope()
-
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         raw = bytes(params) if params is not None else b"{}"
         if method == "initialize":
             self._initialize(call, raw)
         elif method == _DISCOVER or is_modern(params):
-            self.connection.pause(urgent="initialize")
+            self.connection.pause()
             self.connection.start(call, self._discover, call, method, raw)
         elif method == "ping" and self.connection.provider.server.revision == "modern":
             self.connection.reply(call, b"{}", None)
@@ -132,13 +127,11 @@ class Handshake(ConnectionMode):
 
     def _initialize(self, call: InFlightRequest, params: bytes) -> None:
         connection = self.connection
-        self._silence.deadline = math.inf  # of a discovery that the client has given up
-        connection.mode = handshake = Handshake(connection)
         connection.pause()
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             if result is None and not _is_cancelled(error):
-                connection.start(call, handshake._translate_initialize, call, params, error)
+                connection.start(call, self._translate_initialize, call, params, error)
                 return
             connection.reply(call, result, error)
             connection.resume(SameRevision(connection) if result is not None else None)
@@ -169,57 +162,37 @@ class Handshake(ConnectionMode):
 
     # -- modern client -----------------------------------------------------------------------------
 
-    async def _discover(self, call: InFlightRequest, method: str, params: bytes) -> bytes | None:
+    async def _discover(self, call: InFlightRequest, method: str, params: bytes) -> None:
         """The client discovers the server, or takes it for modern and begins with any request."""
-        connection = self.connection
-        is_discovery = method == _DISCOVER
+        connection, server = self.connection, self.connection.provider.server
         mode: ConnectionMode | None = None
         found = refusal = None
         try:
             try:
-                found = await self._ask_discover(call, params if is_discovery else DISCOVER_PARAMS)
+                if server.revision != "legacy":
+                    with trio.move_on_after(_SILENCE_SECONDS):
+                        own = params if method == _DISCOVER else DISCOVER_PARAMS
+                        found = await connection.fetch(call, _DISCOVER, own)
             except RequestError as exc:
                 if exc.code == REQUEST_CANCELLED:
                     raise
                 refusal = exc
-            if connection.mode is not self:  # the client has initialized the server meanwhile
-                if refusal is not None and is_discovery:
-                    raise refusal
-                if is_discovery:
-                    return found
-                connection.request(call, method, params)
-                return None
-            mode = SameRevision(connection)
-            if found is None or not _offers_modern(found):
+            if found is not None and _offers_modern(found):
+                mode = SameRevision(connection)
+            else:
                 try:
-                    translator = await self._initialized(call, params)
+                    mode = translator = await self._initialized(call, params)
                 except RequestError as exc:
-                    if is_discovery and found is None:
-                        mode = None
-                        raise refusal or exc from None
-                else:
-                    mode = translator
-                    found = translator.discover_result
-                    if refusal is None:
-                        connection.provider.server.revision = "legacy"
-            if is_discovery:
+                    raise refusal or exc from None
+                if found is None and refusal is None:
+                    server.revision = "legacy"
+                found = translator.discover_result
+            if method == _DISCOVER:
                 connection.reply(call, found, None)
             else:
                 mode.request(call, method, params)
         finally:
-            if connection.mode is self:
-                connection.resume(mode)
-        return None
-
-    async def _ask_discover(self, call: InFlightRequest, params: bytes) -> bytes | None:
-        """The result of `server/discover`; `None` if the server is silent."""
-        if self.connection.provider.server.revision == "legacy":
-            return None
-        self._silence = trio.CancelScope(deadline=trio.current_time() + _SILENCE_SECONDS)
-        with self._silence:
-            return await self.connection.fetch(call, _DISCOVER, params)
-        self.connection.pause()  # from now on an `initialize` of the client waits
-        return None
+            connection.resume(mode)
 
     async def _initialized(self, call: InFlightRequest, params: bytes) -> ModernClient:
         """Initialize the server as a legacy client does."""

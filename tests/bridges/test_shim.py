@@ -321,28 +321,6 @@ async def test_the_end_of_a_shim_disconnects_and_cancels(number):
         assert [h for h in on.client.transcript if h.method == "$/cancel_request"]
 
 
-async def test_a_stateless_provider_never_has_more_than_it_takes():
-    active = most = 0
-
-    async def message(params):
-        nonlocal active, most
-        active += 1
-        most = max(most, active)
-        await trio.testing.wait_all_tasks_blocked()
-        active -= 1
-        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
-
-    async with situation("stateless") as on:
-        on.client.handlers["mcp/message"] = message
-        [entry] = await on.declare()
-        async with shim(entry) as process:
-            await request(process, 0, "initialize", {})
-            for number in range(1, 101):
-                await send(process, number, "tools/list")
-            await receive_all(process, 100)
-    assert 1 < most <= 64
-
-
 async def test_the_end_of_the_chain_ends_the_shims_and_leaves_nothing():
     async with situation() as on:
         [entry] = await on.declare()

@@ -58,10 +58,13 @@ agent:
 
 
 def load_chain(
-    path: str, environ: Mapping[str, str], allow_special_files: bool = False
+    path: str,
+    environ: Mapping[str, str],
+    allow_special_files: bool = False,
+    read: Callable[[str], bytes] | None = None,
 ) -> ChainFile:
-    """See `conductor.chainfile.load`."""
-    chain, diagnostics = load_and_diagnose(path, environ, allow_special_files)
+    """See `conductor.chainfile.load`. `read` reads the files in place of `read_chain_file`."""
+    chain, diagnostics = load_and_diagnose(path, environ, allow_special_files, read)
     if chain is None or diagnostics:
         raise ChainFileError(diagnostics)
     return chain

@@ -20,7 +20,7 @@ import attrs
 import msgspec
 
 from conductor.chainfile.diagnostics import Diagnostic, SourceLocation
-from conductor.chainfile.loader import load_and_diagnose
+from conductor.chainfile.loader import load_and_diagnose, load_chain
 from conductor.chainfile.model import NEVER_BESIDE_PLUGINS, ChainFile, ComponentSpec
 from conductor.chainfile.paths import absolute
 from conductor.chainfile.trust_store import TrustedFile, UnreadableFile, UnsafeFile, read_own_file
@@ -183,9 +183,7 @@ def read_project_file(
             reader.read(path)
         except UnreadableFile as exc:
             raise Untrusted(f"is not used: {exc}") from None
-    chain, diagnostics = load_and_diagnose(path, environ, read=reader.read)
-    if chain is None or diagnostics:
-        raise ChainFileError(diagnostics)
+    chain = load_chain(path, environ, read=reader.read)
     _refuse_agent(chain)
     texts = {path: data.decode(errors="replace") for path, data in reader.contents.items()}
     reader.add_components(chain, environ)
@@ -224,9 +222,7 @@ def trusted_agent_file(
         except KeyError:
             raise UnreadableFile("the user has not trusted it with the project's file") from None
 
-    chain, diagnostics = load_and_diagnose(path, environ, read=read)
-    if chain is None or diagnostics:
-        raise ChainFileError(diagnostics)
+    chain = load_chain(path, environ, read=read)
     return _with_files(chain, files)
 
 
@@ -274,9 +270,7 @@ def read_user_file(path: str, environ: Mapping[str, str]) -> ChainFile:
     def read(path: str) -> bytes:
         return read_own_file(os.path.realpath(path))  # links are the user's
 
-    chain, diagnostics = load_and_diagnose(path, environ, read=read)
-    if chain is None or diagnostics:
-        raise ChainFileError(diagnostics)
+    chain = load_chain(path, environ, read=read)
     _refuse_agent(chain)
     return chain
 

@@ -125,7 +125,7 @@ def test_what_is_trusted_is_used_though_the_files_have_changed_since(full):
 
 def test_an_untrusted_file_is_not_parsed(project, monkeypatch):
     path = project()
-    monkeypatch.setattr(project_file, "load_and_diagnose", None)
+    monkeypatch.setattr(project_file, "load_chain", None)
 
     with pytest.raises(Untrusted):
         read_project_file(str(path), os.environ, {str(path): "another hash"})

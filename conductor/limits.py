@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True):
     max_open_requests: int = 5_000
     """Unanswered requests of one peer; one more is refused. Each takes 0.3 kB per hop, and 7 kB
     where the handler of an in-process proxy waits for the response."""
+    max_batch: int = 10_000
+    """Members of a JSON-RPC batch; a larger one is refused."""
     max_buffered_bytes: int = 48 * 1024 * 1024
     """Bytes buffered for all peers that do not read. Each has an equal share; a writer to a peer
     with a full share is not read, not even a proxy. Overhead included, the conductor stays under

@@ -1,4 +1,4 @@
-"""Decode a line to a message, or a description of malformed input.
+"""Decode a line to a message, a batch, or a description of malformed input.
 
 In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
 `Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
@@ -9,15 +9,12 @@ msgspec decodes the envelope and checks the syntax of the whole line. Two gaps a
 the fast path: msgspec does not check UTF-8 inside raw values, and it refuses escaped lone
 surrogates, which JavaScript agents do send (half an emoji at the end of a chunk) and which the JSON
 grammar allows.
-
-A JSON-RPC batch (§6) is invalid input, too, as for the other implementations of ACP, none of which
-sends one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -40,6 +37,7 @@ from conductor.jsonrpc.messages import (
 __all__ = [
     "AMBIGUOUS_SURROGATES",
     "DECODE_ERRORS",
+    "Batch",
     "Frame",
     "Malformed",
     "NotificationEnvelope",
@@ -56,7 +54,7 @@ __all__ = [
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """A line that is not a JSON-RPC message.
+    """A line, or a member of a batch, that is not a JSON-RPC message.
 
     `code` is -32700 (not JSON) or -32600 (not JSON-RPC). `id` is `UNSET` if it could not be read.
     `response`: recognizably a response; it is never answered, but settles the request with its id.
@@ -74,13 +72,25 @@ class Malformed(msgspec.Struct, frozen=True):
     too_deep: bool = False
 
 
-Frame: TypeAlias = Message | Malformed
+class Batch(msgspec.Struct, frozen=True):
+    """A JSON-RPC batch (§6): its members in order, at least one, decoded on iteration."""
+
+    raw: list[Raw] | list[bytes]
+
+    @property
+    def members(self) -> Iterator[Message | Malformed]:
+        return map(_member, map(bytes, self.raw))
+
+
+Frame: TypeAlias = Message | Malformed | Batch
 
 
 _SHORT: Final = 2048
 _EXCERPT: Final = 200
 _LINE_END: Final = 4096
 _MAX_ID: Final = 2**63
+_MAX_COMMAS: Final = 1_000_000
+"""Commas of a batch; a longer one is refused before it is decoded: each member takes 56 bytes."""
 decode_envelope: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
 
@@ -102,7 +112,7 @@ DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError
 """Errors of a msgspec decoder for invalid input. `RecursionError` depends on the depth of the call
 stack: the same text may be decodable from fewer calls down."""
 
-_check_syntax = msgspec.json.Decoder(Raw).decode
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_id = msgspec.json.Decoder(int | str | None).decode
 _containers = frozenset(b"{[")
 # Patterns are compiled when they are used first.
@@ -189,16 +199,37 @@ def _recover_id(message: Message) -> tuple[Id | UnsetType, bool]:
 
 
 def _decode_slow(line: bytes, exc: Exception) -> Frame:
-    """Decode all but plain messages: lone surrogates, other JSON, invalid JSON."""
-    if line.lstrip(b" \t\r")[:1] == b"[":
-        try:
-            _check_syntax(line)
-        except DECODE_ERRORS as syntax:
-            return _describe_malformed(line, syntax)
-        return Malformed(INVALID_REQUEST, "batches are not supported", excerpt_of(line))
+    """Decode all but plain messages: batches, lone surrogates, other JSON, invalid JSON."""
+    text = line.lstrip(b" \t\r")
+    if text[:1] == b"[":
+        return _decode_batch(line)
     if utf8_error(line) is None and has_surrogate(line):
         return _decode_with_surrogates(line)
     return _describe_malformed(line, exc)
+
+
+def _decode_batch(line: bytes) -> Frame:
+    if line.count(b",") > _MAX_COMMAS:
+        return Malformed(INVALID_REQUEST, f"a batch with over {_MAX_COMMAS} commas", "[")
+    try:
+        members = _decode_members(line)
+    except DECODE_ERRORS as exc:
+        if utf8_error(line) is None and has_surrogate(line):
+            return _decode_with_surrogates(line)
+        return _describe_malformed(line, exc)
+    if not members:
+        return Malformed(INVALID_REQUEST, "an empty batch", "[]")
+    return Batch(members)
+
+
+def _member(raw: bytes) -> Message | Malformed:
+    if raw[:1] == b"[":
+        return Malformed(INVALID_REQUEST, "a batch inside a batch", excerpt_of(raw))
+    frame = decode(raw)
+    assert not isinstance(frame, Batch)
+    if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
+        return msgspec.structs.replace(frame, code=INVALID_REQUEST)
+    return frame
 
 
 def _describe_malformed(line: bytes, exc: Exception) -> Malformed:
@@ -251,6 +282,8 @@ def _decode_with_surrogates(line: bytes) -> Frame:
             INVALID_REQUEST, AMBIGUOUS_SURROGATES, excerpt_of(line), *known, too_deep=True
         )
     frame = decode(hidden.text)
+    if isinstance(frame, Batch):
+        return Batch([hidden.raw(each) for each in frame.raw])
     if isinstance(frame, Malformed):
         return msgspec.structs.replace(frame, id=known[0], excerpt=excerpt_of(line))
     names = {name: getattr(frame, name) for name in ("id", "method")}

@@ -1,8 +1,9 @@
 """One JSON-RPC peer: decodes and dispatches messages, matches responses to in-flight requests.
 
 Everything here is synchronous: a chunk is split, decoded and routed in one step, and the resulting
-messages are flushed once at its end (`io_loop`). Rules: one response per id; ids belong to the
-connection; a malformed response settles the request that it names; a batch is malformed.
+messages are flushed once at its end (`io_loop`). Rules: one response per id; a
+batch is answered with one array and never forwarded; ids belong to the connection; a malformed
+response settles the request that it names.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from msgspec import UNSET
 from conductor.errors import ConnectionClosed
 from conductor.json_values import NestedTooDeeply
 from conductor.jsonrpc.codec import (
+    Batch,
     Frame,
     Malformed,
     decode,
     oversized_line,
     strip_ansi,
 )
-from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
 from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     Id,
+    Message,
     Payload,
     Pieces,
     encode_error,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "FlushScheduler", "Receiver"]
 
+_EXHAUSTED: Final = object()
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
 _TOO_DEEP: Final = (NestedTooDeeply, RecursionError)
 """Of a value that a receiver decodes. `RecursionError`: of a part that it skips, nearly as deep as
@@ -48,6 +52,8 @@ the envelope's decoder can read."""
 
 _LINES_PER_STEP: Final = 256
 """Single lines routed in one step: a few milliseconds, even if each is malformed."""
+_BATCH_MEMBER_COST: Final = 4
+"""Lines that one member of a batch counts as: a member of a few bytes costs as much to route."""
 
 
 def _ignore_blocked() -> None:
@@ -85,7 +91,7 @@ class Connection:
 
     `answers_malformed`: answer invalid lines with errors, for clients; terminal sequences in lines
     are removed for components only. Components get an answer only for a request that is too long or
-    too deep.
+    too deep, or a batch over the limit.
     """
 
     def __init__(
@@ -121,6 +127,8 @@ class Connection:
         """Called when the peer did not accept everything, or closed its reading side."""
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
         self._unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = None
+        self._batch: Iterator[None] | None = None
+        """Routes one member per step of the batch read last, before `_unrouted`."""
         self._last_id = 0
 
     # -- received from the peer ------------------------------------------------------------------
@@ -132,22 +140,24 @@ class Connection:
             more = self.route_more()
 
     def feed_partial(self, chunk: bytes) -> bool:
-        """Route at most `_LINES_PER_STEP` single lines; true if `route_more` has to be called for
-        the rest."""
+        """Route at most `_LINES_PER_STEP` single lines, or a part of a batch; true if `route_more`
+        has to be called for the rest."""
         blocks = self._splitter.feed(chunk)
         if not blocks:
             return False
         block = blocks[0]
         if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
             self._dispatch(decode(block, may_be_copy=self.repeats_payloads), block)
-            return False
+            return self._batch is not None and self.route_more()
         self._unrouted = _split_blocks(blocks)
         return self.route_more()
 
     def route_more(self) -> bool:
         """Route more of the last chunk; true if there is still more."""
-        left = _LINES_PER_STEP
-        for part in self._unrouted or ():
+        left = self._route_batch(_LINES_PER_STEP)
+        if self._unrouted is None or not left:
+            return not left
+        for part in self._unrouted:
             if type(part) is NotificationBatch:
                 try:
                     self.receiver.on_notifications(part)
@@ -158,11 +168,19 @@ class Connection:
                 self._answer_overlong(part)
             else:
                 self._dispatch(decode(part, may_be_copy=self.repeats_payloads), part)
-            left -= 1
+            left = self._route_batch(left - 1)
             if not left:
                 return True
         self._unrouted = None
         return False
+
+    def _route_batch(self, left: int) -> int:
+        """Route members of the current batch within the budget `left`; returns the rest of it."""
+        while self._batch is not None and left:
+            if next(self._batch, _EXHAUSTED) is _EXHAUSTED:
+                self._batch = None
+            left = max(0, left - _BATCH_MEMBER_COST)
+        return left
 
     def end(self) -> None:
         """Route the last line at the end of the stream, if it had no newline."""
@@ -173,19 +191,26 @@ class Connection:
             self._answer_overlong(line)
         elif line is not None:
             self._dispatch(decode(line), line)
+        while self.route_more():
+            pass
 
-    def _take_odd(self, frame: Malformed, line: bytes) -> None:
-        """Answer a line that is no message; with terminal escapes before one, route that."""
-        if not line.isspace():  # a blank line is neither a message nor malformed
+    def _take_odd(self, frame: Frame, line: bytes) -> None:
+        """Route a batch, or answer a line that is no message."""
+        if type(frame) is Batch:
+            self._batch = self._route_batch_members(frame)
+        elif not line.isspace():  # a blank line is neither a message nor malformed
             stripped = line if self.answers_malformed else strip_ansi(line)
-            found: Frame = frame if stripped == line else decode(stripped)
-            if isinstance(found, Malformed):
-                self._answer_malformed(found, stripped)
+            if stripped != line:
+                frame = decode(stripped)
+            if isinstance(frame, Malformed):
+                self._answer_malformed(frame, stripped)
             else:
-                self._dispatch(found, stripped)
+                self._dispatch(frame, stripped)
 
-    def _dispatch(self, message: Frame, line: bytes) -> None:
-        if isinstance(message, Malformed):
+    def _dispatch(
+        self, message: Frame, line: bytes = b"", batch: BatchResponse | None = None, slot: int = 0
+    ) -> None:
+        if type(message) is not Message:
             self._take_odd(message, line)
             return
         method, params = message.method, message.params
@@ -197,7 +222,7 @@ class Connection:
                 except _TOO_DEEP:
                     self.receiver.on_malformed(_too_deep(), None)
                 return
-            call = InFlightRequest(method, self, message.id)
+            call = InFlightRequest(method, self, message.id, batch, slot)
             if (
                 len(self.received) + len(self.duplicate_id_requests)
                 >= self.limits.max_open_requests
@@ -232,6 +257,32 @@ class Connection:
         """Answer a request over a limit with an error; it is not forwarded."""
         self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
         self.respond(call, None, encode_error(INVALID_REQUEST, reason))
+
+    def _route_batch_members(self, frame: Batch) -> Iterator[None]:
+        """Route one member per step of the iterator."""
+        count, limit = len(frame.raw), self.limits.max_batch
+        if count > limit:
+            reason = f"a batch of {count} is over the limit of {limit}"
+            self._report_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
+            self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
+            for member in frame.members:
+                if type(member) is Message and member.method is UNSET:
+                    self._dispatch(member)  # a response adds no load, and its request waits for it
+                yield
+            return
+        batch = BatchResponse()
+        for member in frame.members:
+            if type(member) is Message:
+                is_request = member.method is not UNSET and member.id is not UNSET
+                self._dispatch(member, b"", batch, batch.reserve() if is_request else 0)
+            elif isinstance(member, Malformed):
+                if self.answers_malformed and not member.response:
+                    slot = batch.reserve()
+                    batch.fill(slot, _joined_line(error_pieces(None, _INVALID)))
+                self._report_malformed(member)
+            yield
+        batch.sealed = True
+        self._finish_batch(batch)
 
     def _answer_overlong(self, line: OverlongLine) -> None:
         frame = oversized_line(line.head, line.tail, line.size, self.limits.max_message_bytes)
@@ -290,7 +341,11 @@ class Connection:
         else:
             assert error is not None
             pieces = error_pieces(call.source_id, error)
-        self.write(pieces)
+        if call.batch is None:
+            self.write(pieces)
+        else:
+            call.batch.fill(call.slot, _joined_line(pieces))
+            self._finish_batch(call.batch)
 
     def write(self, pieces: Pieces) -> None:
         if self.closed:
@@ -327,6 +382,10 @@ class Connection:
         self.write_buffer.clear()
         self.transport.close_writing()
 
+    def _finish_batch(self, batch: BatchResponse) -> None:
+        if (line := batch.complete()) is not None:
+            self.write((line,))
+
 
 def _split_blocks(
     blocks: Iterable[bytes | OverlongLine],
@@ -340,3 +399,7 @@ def _split_blocks(
 
 def _too_deep() -> Malformed:
     return Malformed(INVALID_REQUEST, str(NestedTooDeeply()), "")
+
+
+def _joined_line(pieces: Pieces) -> bytes:
+    return b"".join(pieces)[:-1]

@@ -1,4 +1,4 @@
-"""In-flight requests. Pure state.
+"""In-flight requests, and the collected responses to a batch. Pure state.
 
 Ids belong to one connection. An `InFlightRequest` maps the id of a received request to the id with
 which it was forwarded, over one hop. There is no global table: each `Connection` has its requests
@@ -13,7 +13,7 @@ import msgspec
 
 from conductor.jsonrpc.messages import Id, Payload
 
-__all__ = ["InFlightRequest", "RequestOriginator", "RequestTarget"]
+__all__ = ["BatchResponse", "InFlightRequest", "RequestOriginator", "RequestTarget"]
 
 
 class RequestOriginator(Protocol):
@@ -42,6 +42,8 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     that has made it."""
     source_id: Id = None
     """The id that the originator has given it."""
+    batch: BatchResponse | None = None
+    slot: int = 0
     target: RequestTarget | None = None
     """Has it now, and gets its cancellation: a queue, a plugin's port, or the port of a link that
     has sent it. `None`: on its way."""
@@ -65,3 +67,30 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
         self.cancelled = True
         if self.target is not None:
             self.target.cancel(self)
+
+
+class BatchResponse(msgspec.Struct, eq=False):
+    """The responses to one batch: slots in the order of its members (JSON-RPC 2.0 §6).
+
+    The array is complete when every member is routed (`sealed`) and every slot is filled.
+    """
+
+    slots: list[bytes | None] = []
+    open: int = 0
+    sealed: bool = False
+
+    def reserve(self) -> int:
+        """Reserve a slot for the response to the next request; return its index."""
+        self.slots.append(None)
+        self.open += 1
+        return len(self.slots) - 1
+
+    def fill(self, slot: int, answer: bytes) -> None:
+        self.slots[slot] = answer
+        self.open -= 1
+
+    def complete(self) -> bytes | None:
+        """The complete array as one line, else `None`; an empty array is never sent."""
+        if not self.sealed or self.open or not self.slots:
+            return None
+        return b"[" + b",".join(answer for answer in self.slots if answer is not None) + b"]\n"

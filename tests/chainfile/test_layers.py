@@ -40,12 +40,12 @@ def test_the_project_overrides_the_command_and_that_the_user(tmp_path):
     user = chain(
         tmp_path,
         "proxies: []\nmcp_bridge: off\nmcp: {required: true}\n"
-        "limits: {max_sessions: 1, max_mcp_connections: 1, max_open_requests: 1}\n",
+        "limits: {max_sessions: 1, max_batch: 1, max_open_requests: 1}\n",
         "user",
     )
     command = chain(
         tmp_path,
-        "agent: {run: a}\nmcp_bridge: stdio\nlimits: {max_sessions: 2, max_mcp_connections: 2}\n",
+        "agent: {run: a}\nmcp_bridge: stdio\nlimits: {max_sessions: 2, max_batch: 2}\n",
         "command",
     )
     project = chain(
@@ -56,7 +56,7 @@ def test_the_project_overrides_the_command_and_that_the_user(tmp_path):
 
     assert found.mcp_bridge == "stdio"
     assert (found.mcp.required, found.mcp.start_timeout) == (True, 3.0)
-    assert found.limits == Limits(max_sessions=3, max_mcp_connections=2, max_open_requests=1)
+    assert found.limits == Limits(max_sessions=3, max_batch=2, max_open_requests=1)
 
 
 def test_without_other_files_the_chain_stays_as_it_is(tmp_path):

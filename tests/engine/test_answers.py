@@ -27,13 +27,18 @@ def cancel(id):
     return {"method": "$/cancel_request", "params": {"requestId": id}}
 
 
+def single(came):
+    """All messages, members of batches included."""
+    return [message for each in came for message in (each if isinstance(each, list) else [each])]
+
+
 def answered(came):
     """How often each request was answered."""
-    return Counter(message["id"] for message in came if "method" not in message)
+    return Counter(message["id"] for message in single(came) if "method" not in message)
 
 
 def errors(came):
-    return [message["error"] for message in came if "error" in message]
+    return [message["error"] for message in single(came) if "error" in message]
 
 
 async def test_half_an_emoji_in_a_cancellation_does_not_keep_it_back(autojump_clock):
@@ -153,7 +158,10 @@ MALFORMED = {
     "not UTF-8": b'{"jsonrpc":"2.0","id":@,"result":"\xff"}',
     "cut": b'{"jsonrpc":"2.0","id":@,"result":{"stopReason":',
     "too deep": b'{"jsonrpc":"2.0","id":@,"result":%b}' % nested(TOO_DEEP),
+    "in a batch": b'[{"jsonrpc":"2.0","id":@,"result":1,"error":{"code":1,"message":"x"}},7]',
     "with colors": b'\x1b[32m{"jsonrpc":"2.0","id":@,%b}' % RESULT,
+    "twice in a batch": b'[{"jsonrpc":"2.0","id":@,%b},{"jsonrpc":"2.0","id":@,%b}]'
+    % (RESULT, RESULT),
 }
 
 
@@ -219,6 +227,9 @@ async def test_every_open_request_is_answered_once_when_a_component_is_lost(
         await start(harness)
         ids = [1, "two", None]
         await harness.send(*[{"id": id, "method": "_t/request"} for id in ids], {"id": 4, **PROMPT})
+        harness.client.send_line(
+            b'[{"jsonrpc":"2.0","id":5,"method":"m"},{"jsonrpc":"2.0","id":6,"method":"m"}]'
+        )
         first, *_ = await harness.agent.receive_all()
         harness.agent.answer(first, "in time")
         harness.agent.send_bytes(half)
@@ -229,7 +240,7 @@ async def test_every_open_request_is_answered_once_when_a_component_is_lost(
         ending, name = await harness.wait_ended(), harness.components[lost].name
         assert (ending.reason, ending.error.component) == ("failed", name)
         came = await harness.client.receive_all()
-        assert answered(came) == Counter([*ids, 4])
+        assert answered(came) == Counter([*ids, 4, 5, 6])
         assert came[0] == {"id": 1, "result": "in time"}
         for error in errors(came):
             assert (error["code"], error["data"]["component"]) == (-32603, name)

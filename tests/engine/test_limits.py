@@ -48,6 +48,19 @@ async def test_a_session_more_than_max_sessions_is_refused(tmp_path, autojump_cl
         assert await chain.agent.receive_all() == []
 
 
+async def test_a_batch_of_more_than_max_batch_members_is_refused(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, limits={"max_batch": 3}) as chain:
+        await chain.open("s1")
+        members = [{"jsonrpc": "2.0", "id": n, "method": "_x"} for n in range(4)]
+        chain.client.send_line(json.dumps(members).encode())
+
+        (answer,) = await chain.client.receive_all()
+
+        assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+        assert "over the limit of 3" in answer["error"]["message"]
+        assert await chain.agent.receive_all() == []
+
+
 async def test_a_larger_initialize_than_max_initialize_bytes_is_refused(tmp_path, autojump_clock):
     async with played_chain(tmp_path, limits={"max_initialize_bytes": "1kB"}) as chain:
         params = {"protocolVersion": 1, "_meta": {"x": "y" * 1000}}

@@ -168,17 +168,61 @@ async def test_requests_of_one_peer_with_equal_ids_are_each_answered(autojump_cl
         assert answers == [{"id": 1, "result": n} for n in (2, 1, 0)]
 
 
-# -- misuse ------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_refused_as_a_whole(autojump_clock):
+async def test_a_batch_is_forwarded_as_single_messages_and_answered_as_one_array(autojump_clock):
     async with running_chain(passing(1)) as harness:
         await start(harness)
-        harness.client.send_line(b'[{"jsonrpc":"2.0","id":1,"method":"a"}]')
+        harness.client.send_line(
+            b'[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"n"},7,'
+            b'{"jsonrpc":"2.0","id":2,"method":"b"}]'
+        )
 
-        error = {"code": -32600, "message": "Invalid request"}
-        assert await harness.client.receive_all() == [{"id": None, "error": error}]
-        assert await harness.agent.receive_all() == []
+        first, notification, second = await harness.agent.receive_all()
+        assert [m["method"] for m in (first, notification, second)] == ["a", "n", "b"]
+        harness.agent.answer(second, 2)
+        harness.agent.send(UPDATE)
+        assert await harness.client.receive_all() == [UPDATE]
+        harness.agent.answer(first, 1)
+
+        invalid = {"code": -32600, "message": "Invalid request"}
+        assert await harness.client.receive_all() == [
+            [{"id": 1, "result": 1}, {"id": None, "error": invalid}, {"id": 2, "result": 2}]
+        ]
+
+
+async def test_a_batch_may_contain_initialize(autojump_clock):
+    async with running_chain(passing(1)) as harness:
+        await harness.send()
+        harness.client.send_line(
+            b'[{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}},'
+            b'{"jsonrpc":"2.0","id":1,"method":"a"}]'
+        )
+        await harness.send()
+        harness.agent.answer(await harness.agent.receive(), {"protocolVersion": 1})
+        harness.agent.answer(await harness.agent.receive(), 1)
+
+        (initialized, answer) = await harness.client.receive()
+        assert (initialized["id"], answer) == (0, {"id": 1, "result": 1})
+
+
+async def test_batches_from_components_are_answered_as_arrays(autojump_clock):
+    async with running_chain(chain_of(0)) as harness:
+        await play_handshake(harness)
+        harness.client.send({"id": 1, **PROMPT})
+        await harness.agent.receive()
+        harness.agent.send_line(
+            b'[{"jsonrpc":"2.0","id":2,"result":1},{"jsonrpc":"2.0","id":"q","method":"ask"},7]'
+        )
+
+        answer, question = await harness.client.receive_all()
+        assert answer == {"id": 1, "result": 1}
+        harness.client.answer(question, "yes")
+        assert await harness.agent.receive() == [{"id": "q", "result": "yes"}]
+
+
+# -- misuse ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])

@@ -52,6 +52,8 @@ class World:
     """Cancellations of requests with this id that do not say which of them they answer."""
     free: set[int] = attrs.field(factory=set)
     """Tags of messages that no plugin handles."""
+    batched: set[int] = attrs.field(factory=set)
+    """Tags of requests in batches, which are answered in the order of their slots."""
     held: list[Any] = attrs.field(factory=list)
     """Callbacks that release messages kept by a hop or an end."""
     answers: list[tuple[str, int, Any]] = attrs.field(factory=list)
@@ -135,7 +137,13 @@ class End(Peer):
         return "left" if self.toward == "right" else "right"
 
     def take(self, line: bytes) -> None:
-        message = cut(line)
+        if line.startswith(b"["):
+            for member in json.loads(line):
+                self._message({name: dumps(value) for name, value in member.items()})
+        else:
+            self._message(cut(line))
+
+    def _message(self, message: dict[str, bytes]) -> None:
         method = json.loads(message.get("method", b"null"))
         if method == "initialize":
             self.send_line(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % message["id"])
@@ -193,11 +201,14 @@ class End(Peer):
         id: bytes | None,
         *,
         free: bool = False,
+        batched: bool = False,
     ) -> bytes:
         """A request (with an id) or a notification, entered as sent."""
         params = self.world.new(session, plan)
         if free:
             self.world.free.add(params["tag"])
+        if batched:
+            self.world.batched.add(params["tag"])
         kind = "note" if id is None else "request"
         self.world.wrote(self.name, self.toward, kind, params["tag"])
         if id is not None:

@@ -14,7 +14,7 @@ from support.peers.port import Neighbour
 from support.raw_json import dumps
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import Malformed, decode
+from conductor.jsonrpc.codec import Batch, Malformed, decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import Message
 from conductor.limits import Limits
@@ -66,7 +66,7 @@ lines = st.one_of(
 
 @given(lines)
 def test_a_line_is_exactly_one_frame(line):
-    assert isinstance(decode(line), Message | Malformed)
+    assert isinstance(decode(line), Message | Malformed | Batch)
 
 
 @given(st.one_of(raw_json.values.map(str.encode), st.binary(max_size=40), st.sampled_from(JUNK)))
@@ -100,7 +100,8 @@ class Kept:
     def answers(self):
         found = []
         for line in self.written.splitlines():
-            found.append(json.loads(line))
+            value = json.loads(line)
+            found += value if isinstance(value, list) else [value]
         return Counter(
             json.dumps(each.get("id")) for each in found if "result" in each or "error" in each
         )
@@ -131,7 +132,7 @@ def wired(role):
         connect_ports(link.enveloped, Refusing())
     link.connect(Connection(
         kept, link, kept, answers_malformed=role in ("client", "parent"),
-        limits=Limits(max_message_bytes=5000, max_open_requests=3),
+        limits=Limits(max_message_bytes=5000, max_batch=2, max_open_requests=3),
     ))  # fmt: skip
     return link, kept
 
@@ -167,7 +168,7 @@ def test_every_request_in_any_stream_is_answered_once(role, stream, data):
     answers = kept.answers()
     for id, count in asked(stream).items():
         assert answers[id] >= count
-        if id != "null":
+        if id != "null" and not any(line.lstrip()[:1] == b"[" for line in stream):
             # Nothing else of that id may be answered, but a malformed request that bears it.
             assert answers[id] <= sum(line.count(b'"id"') for line in stream)
 

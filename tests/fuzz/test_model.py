@@ -44,6 +44,7 @@ _operations = st.lists(
     st.one_of(
         st.tuples(st.just("send"), _who, _message),
         st.tuples(st.just("send"), _who, _message),
+        st.tuples(st.just("batch"), _who, st.lists(_message, min_size=1, max_size=4)),
         st.tuples(st.just("cancel"), _who, _small),
         st.tuples(st.just("release"), st.none(), _small),
         st.tuples(st.just("settle"), st.none(), st.none()),
@@ -78,17 +79,17 @@ def make(world, kinds, capacity):
     return [*components, agent]
 
 
-def line_of(end, message, numbers):
+def line_of(end, message, numbers, *, batched=False):
     kind, free, session, (plan, how) = message
     plan = {**plan, "end": how, "from": end.name}
     if kind == "note":
-        return end.message(session, plan, None, free=free)
+        return end.message(session, plan, None, free=free, batched=batched)
     if kind == "request" or not end.mine:
         numbers[end.name] = numbers.get(end.name, -1) + 1
         id = b"%d" % numbers[end.name] if numbers[end.name] % 3 else b'"%d"' % numbers[end.name]
     else:
         id = end.mine[-1][0]
-    return end.message(session, plan, id, free=free)
+    return end.message(session, plan, id, free=free, batched=batched)
 
 
 async def play(world, kinds, capacity, operations, *, lost=None):
@@ -104,6 +105,9 @@ async def play(world, kinds, capacity, operations, *, lost=None):
         for name, who, what in operations:
             if name == "send":
                 ends[who].send_line(line_of(ends[who], what, numbers))
+            elif name == "batch":
+                lines = [line_of(ends[who], each, numbers, batched=True) for each in what]
+                ends[who].send_line(b"[" + b",".join(lines) + b"]")
             elif name == "cancel":
                 ends[who].cancel(what)
             elif name == "release":
@@ -209,7 +213,10 @@ def check_order(world, between, sent, came):
     strict = [
         item
         for item in sent
-        if item in arrived and (item[0] == "answer" or not plan_of(item) & REORDERING)
+        if item in arrived
+        and (
+            item[1] not in world.batched if item[0] == "answer" else not plan_of(item) & REORDERING
+        )
     ]
     kept = set(strict)
     assert [item for item in came if item in kept] == strict

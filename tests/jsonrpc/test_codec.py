@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from support import raw_json
 
-from conductor.jsonrpc.codec import Malformed, decode, oversized_line, strip_ansi
+from conductor.jsonrpc.codec import Batch, Malformed, decode, oversized_line, strip_ansi
 from conductor.jsonrpc.messages import Message
 
 
@@ -101,8 +101,6 @@ def test_a_message_is_decoded_no_further_than_its_envelope(line, expected):
         (b"null", -32600, UNSET, False),
         (b'"\\ud800"', -32600, UNSET, False),
         (b"[]", -32600, UNSET, False),
-        (b' [{"jsonrpc":"2.0","id":1,"method":"a"}]', -32600, UNSET, False),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"a"}', -32700, UNSET, False),
         (b"{}", -32600, UNSET, False),
         (b'{"id":1,"method":"x"}', -32600, 1, False),
         (b'{"jsonrpc":"1.0","id":1,"method":"x"}', -32600, 1, False),
@@ -133,6 +131,27 @@ def test_an_invalid_line_is_malformed_with_its_reason_and_id(line, code, id, res
     assert outline(decode(line)) == (code, id, response)
 
 
+def test_a_batch_keeps_the_order_of_its_members_malformed_ones_included():
+    frame = decode(
+        b'[{"jsonrpc":"2.0","id":1,"method":"a"}, 7, [] ,[1],'
+        b'{"jsonrpc":"2.0","id":2,"result":1,"error":2}]'
+    )
+
+    assert isinstance(frame, Batch)
+    first, *others = frame.members
+    assert fields(first) == {"id": 1, "method": "a"}
+    assert [outline(other) for other in others] == [
+        (-32600, UNSET, False),
+        (-32600, UNSET, False),
+        (-32600, UNSET, False),
+        (-32600, 2, True),
+    ]
+
+
+def test_an_unclosed_batch_is_a_parse_error():
+    assert outline(decode(b'[{"jsonrpc":"2.0","id":1,"method":"a"}')) == (-32700, UNSET, False)
+
+
 @pytest.mark.parametrize(
     "params",
     [
@@ -154,10 +173,12 @@ def test_an_escaped_surrogate_pair_in_an_id_is_decoded():
     assert fields(frame) == {"id": "😀", "method": "x", "params": rb'["\ud83d"]'}
 
 
-def test_lone_surrogates_pass_in_responses():
+def test_lone_surrogates_pass_in_responses_and_in_batches():
     line = rb'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"\ud800"}}'
 
     assert fields(decode(line)) == {"id": 1, "error": rb'{"code":1,"message":"\ud800"}'}
+    (member,) = decode(b"[" + line + b"]").members
+    assert fields(member) == fields(decode(line))
 
 
 @pytest.mark.parametrize("escape", [rb"\ue000", rb"\uE000", "\ue000".encode()])
@@ -180,10 +201,11 @@ def test_a_lone_surrogate_beside_escapes_of_all_candidate_blocks_is_refused():
     [
         b'{"jsonrpc":"2.0","id":1,"method":"x","params":["\\ud800",%b1]}' % (b"[]," * 500_000),
         b"[[%b1],1]" % (b"[]," * 900_000),
+        b'["\\ud800",[%b1],1]' % (b"[]," * 900_000),
         b"[%b1]" % (b"1," * 3_000_000),
         b'{"jsonrpc":"2.0","id":"' + b'\\"' * 500_000,
     ],
-    ids=["surrogate", "batch", "batch of millions", "garbage"],
+    ids=["surrogate", "batch", "batch with a surrogate", "batch of millions", "garbage"],
 )
 def test_decoding_creates_no_objects_for_values_in_payloads(line):
     """The standard library's objects took 56 times the memory, and blocked all clients."""

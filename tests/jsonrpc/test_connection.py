@@ -201,7 +201,7 @@ _lines = st.sampled_from(
         b'{"jsonrpc":"2.0","method":"other","params":{"b":"\xff"}}',
         b'{"jsonrpc":"2.0","method":"other","params":{},"result":1}',
         b'{"jsonrpc":"2.0","id":1,"method":"r","params":{}}',
-        b'[{"jsonrpc":"2.0","id":1,"method":"r"}]',
+        b'[{"jsonrpc":"2.0","id":1,"method":"r"},{"jsonrpc":"2.0","method":"n"},3]',
         b'{"jsonrpc":"2.0","id":1,"result":{}}',
         b'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"x"}}',
         b'{"jsonrpc":"2.0","id":2,"error":{"cut',

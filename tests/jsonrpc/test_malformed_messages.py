@@ -157,6 +157,7 @@ def test_a_message_after_terminal_escapes_is_routed(prefix):
         b'{"jsonrpc":"2.0","id":1,"result":{"cut',
         b'{"jsonrpc":"2.0","id":1,"result":"\xff"}',
         b'\x1b[0m{"jsonrpc":"2.0","id":1,"result":NaN}',
+        b'[{"jsonrpc":"2.0","id":1,"error":7}]',
         b'{"jsonrpc":"2.0","id":1}',
         b'{"jsonrpc":"2.0","id":1.0,"result":1}',
         b'{"jsonrpc":"2.0","id":1,"foo":"\\ud800"}',

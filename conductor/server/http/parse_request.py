@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from conductor.acp import SESSION_HEADER, session_id_of
-from conductor.jsonrpc.codec import Malformed, decode
+from conductor.jsonrpc.codec import Batch, Malformed, decode
 from conductor.jsonrpc.json_object import member_at, with_member
 from conductor.jsonrpc.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import HANDSHAKE
@@ -84,11 +84,11 @@ class PostedMessage:
 def parse_post(headers: Mapping[str, str], body: bytes) -> PostedMessage | Refusal:
     """Parse and validate a POST, apart from the state of the connection."""
     frame = decode(body)
+    if isinstance(frame, Batch):
+        return Refusal(501, "JSON-RPC batches are not supported over HTTP")
     if isinstance(frame, Malformed):
         if frame.code == PARSE_ERROR:
             return Refusal(400, f"Invalid JSON: {frame.reason}")
-        if body.lstrip()[:1] == b"[":
-            return Refusal(501, "JSON-RPC batches are not supported")
         if body.lstrip()[:1] != b"{":
             return Refusal(400, f"Invalid JSON-RPC: {frame.reason}")
         return PostedMessage(body, None)

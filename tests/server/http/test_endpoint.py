@@ -196,7 +196,7 @@ async def test_an_invalid_request_is_refused_with_its_reason(tmp_path, version):
             (400, "Invalid JSON: Input data was truncated"),
             (400, "Invalid JSON: not UTF-8: byte 0xff at 0 (invalid start byte)"),
             (400, "Invalid JSON-RPC: Expected `object`, got `int`"),
-            (501, "JSON-RPC batches are not supported"),
+            (501, "JSON-RPC batches are not supported over HTTP"),
             (400, "Acp-Connection-Id header required"),
             (404, "Unknown Acp-Connection-Id"),
             (400, "Acp-Session-Id header required"),

@@ -72,6 +72,15 @@ async def test_a_text_is_a_line_even_if_it_has_several(tmp_path):
     assert answer["id"] == 0
 
 
+async def test_a_batch_is_one_text(tmp_path):
+    async with serving(tmp_path) as server, websocket(server) as socket:
+        await ask(socket, initialize())
+        await socket.send_message(compact([request(1, "session/list"), request(2, "_no/such")]))
+        answers = json.loads(await socket.get_message())
+
+    assert sorted(answer["id"] for answer in answers) == [1, 2]
+
+
 async def test_binary_messages_are_ignored_and_invalid_ones_answered(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await socket.send_message(b"binary")

@@ -133,7 +133,7 @@ class Peer:
         return self.lines.popleft()
 
     async def receive(self) -> Any:
-        """The next message, without `jsonrpc`."""
+        """The next message, without `jsonrpc`; a batch as a list."""
         return _message(await self.receive_line())
 
     async def receive_nothing(self) -> None:

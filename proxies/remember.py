@@ -1,7 +1,8 @@
 """`remember`: gives new sessions the mode, the model and the options that the user last selected.
 
 Settings that the client makes in a session, and the agent accepts, are remembered by agent. A new
-session gets them before the client sees the session: the response to `session/new` has the values,
+session gets them before the client sees the session, options with the request if the agent takes
+them so (`session.options`): the response to `session/new` has the values,
 so that the client shows them. A session that is loaded or resumed gets its own settings again. Only
 values that the agent still offers are set. Changes that the agent makes itself, as when it leaves
 its plan mode, are not remembered, nor settings of a subagent's session. A mode in which the agent
@@ -55,6 +56,7 @@ from conductor.setting_forms import (
     option_of,
     state_after,
 )
+from proxies.shared.capabilities import has_member
 
 __all__ = ["Remember", "SettingsFile"]
 
@@ -104,6 +106,8 @@ class Remember(Proxy):
         except (OSError, ValueError) as exc:
             log.warning("remembered settings not read", error=str(exc))
             return await forward()
+        if self._takes_initial_options:
+            self._add_initial_options(setup.params, settings)
         result = await forward()
         state = result if isinstance(result, dict) else {}  # to load, agents may answer `null`
         session = state.get("sessionId", setup.session_id)
@@ -144,6 +148,23 @@ class Remember(Proxy):
             self._states[session.id] = state_after(state, "option", None, update)
 
     # ----------------------------------------------------------------------------------------------
+
+    @property
+    def _takes_initial_options(self) -> bool:
+        place = ("sessionCapabilities",) if self.protocol_version == 1 else ("session",)
+        return has_member(self.agent_capabilities, (*place, "options"))
+
+    def _add_initial_options(self, params: dict[str, Any], settings: list[Setting]) -> None:
+        """Have the agent set the options itself; it ignores values that it does not offer."""
+        given = params.get("configOptions") or []
+        ids = {each.get("configId") for each in given if isinstance(each, dict)}
+        added = [
+            _initial_option(each, self.protocol_version)
+            for each in settings
+            if each[0] == "option" and each[1] not in ids and each[2] not in self.never
+        ]
+        if added:
+            params["configOptions"] = [*given, *added]
 
     async def _with_settings(
         self, session: str, settings: list[Setting], result: dict[str, Any], *, is_new: bool
@@ -292,6 +313,12 @@ def _request_for(
         elif protocol_version > 1:
             params["type"] = "id"
     return _METHODS[kind], params
+
+
+def _initial_option(setting: Setting, protocol_version: int) -> dict[str, Any]:
+    """The setting of an option, as a session set-up has it."""
+    _, params = _request_for(setting, "", protocol_version)
+    return {name: value for name, value in params.items() if name != "sessionId"}
 
 
 def _is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:

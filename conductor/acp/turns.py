@@ -143,6 +143,13 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         """Prompts without an answer."""
         return (each for each in self.prompts if each.progress == "sent")
 
+    def is_untouched(self, key: K) -> bool:
+        """Whether a prompt without an answer has neither seen work begin nor been cancelled."""
+        return any(
+            each.key == key and not each.has_worked and each.cancelled_at is None
+            for each in self.unanswered()
+        )
+
     def cancelled(self) -> Iterator[float]:
         """When what continues was cancelled: the work, and prompts."""
         if self.cancelled_at is not None:

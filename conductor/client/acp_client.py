@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 
 from conductor import __version__
-from conductor.errors import RemoteProtocolError
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.peer import JsonRpcPeer
 
-__all__ = ["Client"]
+__all__ = ["ChainClient", "Client"]
 
 
 @attrs.define(eq=False)
@@ -85,6 +87,41 @@ class Client(JsonRpcPeer):
     def cancel(self, session: str) -> None:
         """Send `session/cancel`; the agent still answers the prompt."""
         self.notify("session/cancel", {"sessionId": session})
+
+
+@attrs.define(eq=False)
+class ChainClient(Client):
+    """A client that sends a prompt of version 2 once more if the agent's exit has cut it off, with
+    the same `idempotencyKey`, so that the agent does not run it twice."""
+
+    agent: str = "agent"
+    """The agent's name in the chain."""
+
+    async def prompt(
+        self,
+        session: str,
+        prompt: str | Sequence[Any],
+        *,
+        answered: Callable[[Any], None] | None = None,
+        is_untouched: Callable[[], bool] = lambda: True,
+    ) -> dict[str, Any]:
+        """See `Client.prompt`. `is_untouched`: see `SessionTurns`; else nothing is sent again."""
+        if self.protocol_version == 1:
+            return await super().prompt(session, prompt, answered=answered)
+        params = {**_prompt_params(session, prompt), "idempotencyKey": uuid.uuid4().hex}
+        ask = partial(self.request, "session/prompt", params, answered=_objects_only(answered))
+        try:
+            result = await ask()
+        except RequestError as cut_off:
+            data = cut_off.data if isinstance(cut_off.data, dict) else {}
+            exited = data.get("component") == self.agent and "exitStatus" in data
+            if not exited or not is_untouched():
+                raise
+            try:
+                result = await ask()
+            except (RequestError, ConnectionClosed):
+                raise cut_off from None
+        return _object("session/prompt", result)
 
 
 def _prompt_params(session: str, prompt: str | Sequence[Any]) -> dict[str, Any]:

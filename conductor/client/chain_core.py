@@ -20,7 +20,7 @@ from conductor.acp import MAX_AGENTS_ID
 from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
-from conductor.client.acp_client import Client
+from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.errors import (
@@ -95,7 +95,7 @@ async def open_core(file: ChainFile, settings: ChainSettings) -> AsyncIterator[C
     """Run the chain for the block. Raises `StartError` if it does not start."""
     core = ChainCore(settings)
     agent = file.agent.name if file.agent is not None else "agent"
-    client = partial(Client, handlers=core.handlers(), unread=core.unread)
+    client = partial(ChainClient, handlers=core.handlers(), unread=core.unread, agent=agent)
     async with attach_file(client, file) as attached:
         core.attached = attached
         await core.initialize(agent)
@@ -267,9 +267,12 @@ class SessionCore:
 
     async def _run(self, turn: TurnCore, prompt: str | Sequence[Any]) -> None:
         blocks = prompt if isinstance(prompt, str) else [_plain(each) for each in prompt]
+        untouched = partial(self.turns.is_untouched, turn)
         client = self.chain.client
         try:
-            await self.chain.answer_of(client.prompt(self.id, blocks, answered=turn.on_response))
+            await self.chain.answer_of(
+                client.prompt(self.id, blocks, answered=turn.on_response, is_untouched=untouched)
+            )
             await turn.ended.wait()
         except Exception as exc:  # raised where the program waits for the turn
             turn.fail(exc)
@@ -284,7 +287,7 @@ class ChainCore:
     """The running chain and its sessions."""
 
     settings: ChainSettings
-    attached: AttachedClient[Client] = attrs.field(init=False)
+    attached: AttachedClient[ChainClient] = attrs.field(init=False)
     types: Any = attrs.field(default=None, init=False)
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)
@@ -298,7 +301,7 @@ class ChainCore:
     _requests: int = attrs.field(default=0, init=False)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ChainClient:
         return self.attached.client
 
     async def initialize(self, agent: str) -> None:

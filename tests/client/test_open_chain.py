@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from pathlib import Path
@@ -388,3 +389,115 @@ async def test_the_newest_subagents_are_remembered_and_none_with_long_ids():
         update({"sessionId": "s", "update": told})
 
     assert list(core._subagents) == [f"{n}" for n in range(1, 1001)]
+
+
+CUT_OFF = """
+import json, os, sys
+from pathlib import Path
+
+kept = Path(sys.argv[1])
+SESSION = {"sessionId": "s"}
+
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
+
+
+def update(**update):
+    send(method="session/update", params={**SESSION, "update": update})
+
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked.get("method"):
+        case "initialize":
+            info = {"name": "keeps", "version": "1"}
+            result = {"protocolVersion": 2, "info": info, "capabilities": {"session": {}}}
+            send(id=asked["id"], result=result)
+        case "session/new":
+            send(id=asked["id"], result=SESSION)
+        case "session/resume":
+            send(id=asked["id"], result={})
+        case "session/prompt":
+            keys = kept.read_text().split() if kept.exists() else []
+            key = asked["params"]["idempotencyKey"]
+            kept.write_text(" ".join([*keys, key]))
+            text = asked["params"]["prompt"][0]["text"]
+            if text == "work":
+                update(sessionUpdate="state_update", state="running")
+            if text == "wait for cancel" and not keys:
+                chunk = {"type": "text", "text": "waiting"}
+                update(sessionUpdate="agent_message_chunk", messageId="w", content=chunk)
+                continue
+            if len(keys) < int(sys.argv[2]):
+                os._exit(1)
+            send(id=asked["id"], result={"messageId": key})
+            content = {"type": "text", "text": "done"}
+            update(sessionUpdate="state_update", state="running")
+            update(sessionUpdate="agent_message_chunk", messageId="m", content=content)
+            update(sessionUpdate="state_update", state="idle", stopReason="end_turn")
+        case "session/cancel":
+            os._exit(1)
+"""
+
+
+def agent_that_exits(times, tmp_path):
+    """A chain of an agent that exits at its first prompts; a file has the keys of all."""
+    (tmp_path / "agent.py").write_text(CUT_OFF)
+    path = tmp_path / "chain.yaml"
+    command = [sys.executable, str(tmp_path / "agent.py"), str(tmp_path / "keys"), str(times)]
+    path.write_text(f"version: 1\nagent: {{name: keeps, run: {json.dumps(command)}}}\n")
+    return path
+
+
+def keys(tmp_path):
+    return (tmp_path / "keys").read_text().split()
+
+
+def test_a_prompt_of_version_2_that_was_cut_off_is_sent_again_with_its_key(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(1, tmp_path), version=2) as client:
+            session = await client.new_session()
+            return [await session.prompt("hello"), await session.prompt("again")]
+
+    assert [each.text for each in run(main)] == ["done", "done"]
+    first, second, other = keys(tmp_path)
+    assert first == second != other
+
+
+def test_a_prompt_that_is_cut_off_twice_has_failed(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(2, tmp_path), version=2) as client:
+            session = await client.new_session()
+            with pytest.raises(RequestError, match="The prompt was cut off"):
+                await session.prompt("hello")
+            return await session.prompt("again")
+
+    assert run(main).text == "done"
+    assert len(set(keys(tmp_path))) == 2
+    assert len(keys(tmp_path)) == 3
+
+
+def test_a_prompt_whose_work_has_begun_is_not_sent_again(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(1, tmp_path), version=2) as client:
+            session = await client.new_session()
+            with pytest.raises(RequestError, match="part of it may have been done"):
+                await session.prompt("work")
+            return await session.prompt("again")
+
+    assert run(main).text == "done"
+    assert len(set(keys(tmp_path))) == len(keys(tmp_path)) == 2
+
+
+def test_a_prompt_that_was_cancelled_is_not_sent_again(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(1, tmp_path), version=2) as client:
+            session = await client.new_session()
+            async with session.turn("wait for cancel") as turn:
+                async for _ in turn:
+                    await session.cancel()
+
+    with pytest.raises(RequestError, match="The prompt was cut off"):
+        run(main)
+    assert len(keys(tmp_path)) == 1

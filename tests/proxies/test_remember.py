@@ -95,6 +95,44 @@ async def test_a_new_session_has_what_was_last_set_and_its_response_says_so(chai
     assert values(result) == ("code", "l") == (agent.mode, agent.model)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("method", ["session/new", "session/resume"])
+async def test_options_are_set_with_the_session_if_the_agent_takes_them_so(
+    chain, tmp_path, version, announced, method
+):
+    values = [{"value": each, "name": each} for each in ("s", "l")]
+    members = {"name": "Model", "type": "select", "options": values}
+    id = "id" if version == 1 else "configId"
+
+    def state(params):
+        given = {each["configId"]: each["value"] for each in params.get("configOptions", ())}
+        chosen = params.get("value") or given.get("model", "s")
+        return {
+            "sessionId": "1",
+            "configOptions": [{id: "model", "currentValue": chosen, **members}],
+        }
+
+    name = "sessionCapabilities" if version == 1 else "session"
+    agent = FakeAgent(capabilities={name: {"options": {}} if announced else {}})
+    setting = "session/set_config_option"
+    agent.handlers |= dict.fromkeys(("session/new", "session/resume", setting), state)
+    params = {"cwd": "/a", "mcpServers": []}
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize(version=version)
+        await client.request("session/new", params)
+        chosen = {"sessionId": "1", "configId": "model", "value": "l"}
+        await client.request(setting, chosen | ({} if version == 1 else {"type": "id"}))
+        result = await client.request(method, {**params, "sessionId": "1"})
+
+    assert result["configOptions"][0]["currentValue"] == "l"
+    asked = agent.transcript.of(method, "request")[-1]
+    type = {} if version == 1 else {"type": "id"}
+    initial = [{"configId": "model", "value": "l", **type}]
+    assert asked.params.get("configOptions") == (initial if announced else None)
+    assert len(agent.transcript.of(setting, "request")) == (1 if announced else 2)
+
+
 def all_kinds(effort, fast):
     """A set-up with models, a selection in groups, and an option that is on or off."""
     models = {"currentModelId": "s", "availableModels": [{"modelId": "s"}, {"modelId": "l"}]}

@@ -12,6 +12,7 @@ import sys
 import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal
 
 import attrs
@@ -21,7 +22,7 @@ from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.background_tasks import background_tasks
 from conductor.cli.prompt.content import as_mapping, options_of
 from conductor.cli.prompt.display import Display
-from conductor.client.acp_client import Client
+from conductor.client.acp_client import ChainClient
 from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy.permission_options import choose_option
@@ -56,7 +57,7 @@ class Conversation:
 
     display: Display
     permissions: PermissionPrompt
-    client: Client = attrs.field(init=False)
+    client: ChainClient = attrs.field(init=False)
     capabilities: DeclaredCapabilities = attrs.field(factory=DeclaredCapabilities, init=False)
     session: str | None = attrs.field(default=None, init=False)
     step: str = attrs.field(default="initialize", init=False)
@@ -131,7 +132,10 @@ class Conversation:
                 )
             else:
                 self._turns.prompt_sent(self._prompt, trio.current_time())
-                await self.client.prompt(self.session, blocks, answered=self._begun)
+                untouched = partial(self._turns.is_untouched, self._prompt)
+                await self.client.prompt(
+                    self.session, blocks, answered=self._begun, is_untouched=untouched
+                )
                 result = await self._wait_idle()
         finally:
             self._turns.prompt_answered(self._prompt, trio.current_time(), accepted=False)

@@ -32,7 +32,7 @@ from conductor.cli.prompt.conversation import Conversation, PermissionPrompt, op
 from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay, one_line
 from conductor.cli.prompt.files import Attachment, AttachmentError, ClientFiles, prompt_blocks
 from conductor.cli.trial import take_stdout
-from conductor.client.acp_client import Client
+from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import attach_file
 from conductor.control.process import open_control
 from conductor.error_codes import INTERNAL_ERROR
@@ -140,7 +140,8 @@ class _PromptRun:
         return self.code or int(bool(self.conversation.failures))
 
     async def run(self, file: ChainFile) -> None:
-        client = partial(Client, handlers=self._handlers())
+        agent = file.agent.name if file.agent is not None else "agent"
+        client = partial(ChainClient, handlers=self._handlers(), agent=agent)
         work = trio.CancelScope()
         self.display.stdout.broken = work.cancel
         async with (

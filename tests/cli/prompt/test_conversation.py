@@ -16,7 +16,7 @@ from conductor.cli.prompt.conversation import (
     PermissionPrompt,
     declared_capabilities,
 )
-from conductor.client.acp_client import Client
+from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 
@@ -62,7 +62,7 @@ async def conversing(version):
         "session/update": conversation.on_update,
         "session/request_permission": conversation.permissions.decide,
     }
-    async with attach_file(partial(Client, handlers=handlers), CHAIN) as attached:
+    async with attach_file(partial(ChainClient, handlers=handlers), CHAIN) as attached:
         conversation.client = attached.client
         await conversation.initialize(version, {"fs": {}})
         yield conversation
@@ -134,7 +134,7 @@ async def test_a_turn_of_version_2_ends_with_its_own_work_and_tells_its_error():
         protocol_version = 2
         ended = trio.Event()
 
-        async def prompt(self, session, blocks, answered):
+        async def prompt(self, session, blocks, answered, is_untouched):
             told("idle", stopReason="end_turn")
             answered({"messageId": "m"})
             told("running")

@@ -27,6 +27,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
@@ -255,6 +256,7 @@ _OTHER_NAMES: Final = {
     "serverUrl": "url",
     "httpUrl": "url",
     "environment": "env",
+    "cmd": "command",
 }
 
 
@@ -284,18 +286,22 @@ def _below(base: Any, path: Any) -> Any:
 
 
 def _servers(given: Any, version: int) -> Any:
+    if given is None:
+        return []
     if isinstance(given, Mapping):
-        given = [
-            {"name": name, **each} if isinstance(each, Mapping) else each
-            for name, each in given.items()
-        ]
+        if set(given) == {"mcpServers"}:  # a whole file of settings
+            return _servers(given["mcpServers"], version)
+        if isinstance(given.get("command", given.get("url")), str | list):  # one server
+            given = [given]
+        else:
+            given = [
+                {"name": name, **each} if isinstance(each, Mapping) else each
+                for name, each in given.items()
+            ]
     if not isinstance(given, list):
-        return [] if given is None else given
-    return [
-        _server(each, version) if isinstance(each, Mapping) else each
-        for each in given
-        if not (isinstance(each, Mapping) and _is_off(each))
-    ]
+        return given
+    enabled = [each for each in given if not (isinstance(each, Mapping) and _is_off(each))]
+    return [_server(each, version) if isinstance(each, Mapping) else each for each in enabled]
 
 
 def _is_off(server: Mapping[str, Any]) -> bool:
@@ -325,6 +331,8 @@ def _server(given: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 def _repair_program(server: dict[str, Any]) -> None:
     command, args = server.get("command"), server.get("args")
+    if isinstance(args, str):
+        args = shlex.split(args)
     args = [_text(each) for each in args] if isinstance(args, list) else []
     if isinstance(command, list) and command:
         server["command"], *first = map(_text, command)
@@ -339,8 +347,23 @@ def _pairs(given: Any) -> Any:
         return []
     if isinstance(given, Mapping):
         return [{"name": k, "value": _text(v)} for k, v in given.items() if v is not None]
+    return [_pair(each) for each in given] if isinstance(given, list) else given
+
+
+def _pair(given: Any) -> Any:
+    if isinstance(given, str) and "=" in given:
+        name, _, value = given.partition("=")
+        return {"name": name, "value": value}
+    if not isinstance(given, Mapping):
+        return given
+    if "name" not in given and isinstance(given.get("key"), str):
+        given = {"name": given["key"], **{k: v for k, v in given.items() if k != "key"}}
+    if "value" in given and not isinstance(given["value"], str):
+        return {**given, "value": _text(given["value"])}
     return given
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)

@@ -134,6 +134,9 @@ async def set_up(params, method="new", version=1):
     ("given", "meant"),
     [
         ({**STDIO, "env": {"K": "v"}}, WITH_ENV),
+        ({**STDIO, "env": ["K=v"]}, WITH_ENV),
+        ({**STDIO, "env": [{"key": "K", "value": "v"}]}, WITH_ENV),
+        ({**STDIO, "args": "--x 'b c'"}, {**STDIO, "args": ["--x", "b c"]}),
         ({**STDIO, "env": {"K": 1, "ON": True, "NO": None}},
          {**STDIO, "env": [{"name": "K", "value": "1"}, {"name": "ON", "value": "true"}]}),
         ({"name": "a", "command": "/a", "environment": {"K": "v"}}, WITH_ENV),
@@ -166,6 +169,8 @@ async def test_declarations_are_repaired_in_every_set_up(method):
     ("given", "meant"),
     [
         ({"a": {"command": "/a"}, "b": {"url": "https://a/mcp"}}, [STDIO, {**HTTP, "name": "b"}]),
+        ({"mcpServers": {"a": {"command": "/a"}}}, [STDIO]),
+        ({"name": "a", "command": "/a"}, [STDIO]),
         ({}, []),
         (None, []),
         ([{**STDIO, "disabled": True}], []),

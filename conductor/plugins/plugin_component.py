@@ -41,8 +41,8 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
 from conductor.supervision.cancel_watch import cancelled_answer
-from conductor.supervision.restart_policy import Bypass, EndChain
-from conductor.supervision.slow_setups import SLOW
+from conductor.supervision.deadlines import SLOW
+from conductor.supervision.restart_policy import BYPASS, END_CHAIN
 
 __all__ = ["PluginComponent"]
 
@@ -206,7 +206,7 @@ class PluginComponent(Component):
             self.lost(error)
             return
         bypassed = self.bypassed_on_failure and self.role == "proxy"
-        error.next, error.is_last = str(Bypass() if bypassed else EndChain()), not bypassed
+        error.next, error.is_last = (BYPASS if bypassed else END_CHAIN).text, not bypassed
         self._scheduler.aborted.answer(FailureErrors.of(error))
         if bypassed:
             self.host.bypass(self, error)

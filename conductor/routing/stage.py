@@ -57,8 +57,8 @@ ORDER: Final = (
     "client capabilities",  # routing.capabilities: it is asked for what it has announced
     "questions",  # chain.client_turns: those of a cancelled turn are answered, and not asked
     "turns",  # supervision.turn_observer: for deadlines, cancellations and restarts
-    "stalls",  # supervision.stall_detector: silent turns, unanswered requests
-    "slow set-ups",  # supervision.slow_setups: what a session set-up waits for is named
+    "stalls",  # supervision.monitors: silent turns, unanswered requests
+    "slow set-ups",  # supervision.monitors: what a session set-up waits for is named
     "prompts",  # chain.client_end: the client gets again what it was told in an earlier turn
     "settings",  # routing.session_settings: for a restart; after `turns`, which sets `call.session`
     "replayed history",  # supervision.replay: the client has seen it before the restart

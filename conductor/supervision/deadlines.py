@@ -7,9 +7,11 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["NEVER", "Deadlines"]
+__all__ = ["NEVER", "SLOW", "Deadlines"]
 
 NEVER: Final = float("inf")
+SLOW: Final = 2.0
+"""Seconds after which a start or a session set-up is slow."""
 
 T = TypeVar("T")
 

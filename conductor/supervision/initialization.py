@@ -41,7 +41,7 @@ from conductor.jsonrpc.messages import (
 from conductor.routing.envelope import DIALECTS, INIT_METHODS, TRIED, Dialect, marked
 from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
-from conductor.supervision.slow_setups import SLOW
+from conductor.supervision.deadlines import SLOW
 
 __all__ = ["AnswerInterceptor", "Initialization"]
 

@@ -8,13 +8,13 @@ proxy that is not required is bypassed; any other component ends the chain.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 
-from conductor.chainfile.model import ComponentSpec, RestartBudget
+from conductor.chainfile.model import ComponentSpec, OnFailure, RestartBudget
 
-__all__ = ["Bypass", "Decision", "EndChain", "Restart", "RestartPolicy"]
+__all__ = ["BYPASS", "END_CHAIN", "Decision", "RestartPolicy"]
 
 _DEFAULT: Final = RestartBudget(count=3, within=60.0)
 _DEFAULT_FOR_CONNECTIONS: Final = RestartBudget(count=10, within=120.0)
@@ -24,39 +24,23 @@ _FIRST_DELAY: Final = 0.1
 _MAX_DELAY: Final = 10.0
 
 
-class Restart(msgspec.Struct, frozen=True):
-    """Restart after `delay` seconds; attempt `number` `of` the budget."""
+class Decision(msgspec.Struct, frozen=True):
+    """What follows a failure; `text` says it to the user. A restart comes after `delay` seconds."""
 
-    delay: float
-    number: int
-    of: int
-
-    def __str__(self) -> str:
-        return f"it is restarted ({self.number} of {self.of})"
+    action: OnFailure
+    text: str
+    delay: float = 0.0
 
 
-class Bypass(msgspec.Struct, frozen=True):
-    """Continue the chain without the component."""
-
-    def __str__(self) -> str:
-        return "the chain goes on without it"
-
-
-class EndChain(msgspec.Struct, frozen=True):
-    """End the chain."""
-
-    def __str__(self) -> str:
-        return "the chain ends"
-
-
-Decision: TypeAlias = Restart | Bypass | EndChain
+BYPASS: Final = Decision("bypass", "the chain goes on without it")
+END_CHAIN: Final = Decision("end_chain", "the chain ends")
 
 
 class RestartPolicy(msgspec.Struct, eq=False):
     """The policy of one component, and the failures that count against its budget."""
 
     role: Literal["proxy", "agent"]
-    on_failure: Literal["restart", "bypass", "end_chain"]
+    on_failure: OnFailure
     restarts: RestartBudget = _DEFAULT
     required: bool = False
     _failures: deque[float] = msgspec.field(default_factory=deque)
@@ -77,7 +61,7 @@ class RestartPolicy(msgspec.Struct, eq=False):
             case "bypass":
                 return self._bypass_or_end()
             case "end_chain":
-                return EndChain()
+                return END_CHAIN
 
     def _restart(self, now: float, jitter: float) -> Decision:
         failures = self._failures
@@ -87,7 +71,8 @@ class RestartPolicy(msgspec.Struct, eq=False):
             return self._bypass_or_end()
         failures.append(now)
         delay = min(_FIRST_DELAY * 4 ** min(len(failures) - 1, 10), _MAX_DELAY)
-        return Restart(delay * (0.5 + jitter / 2), len(failures), self.restarts.count)
+        text = f"it is restarted ({len(failures)} of {self.restarts.count})"
+        return Decision("restart", text, delay * (0.5 + jitter / 2))
 
     def _bypass_or_end(self) -> Decision:
-        return EndChain() if self.required or self.role == "agent" else Bypass()
+        return END_CHAIN if self.required or self.role == "agent" else BYPASS

@@ -15,7 +15,7 @@ import random
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import trio
@@ -24,13 +24,14 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.log import get_logger
-from conductor.routing.component import Blocker, ComponentHost
+from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.link import Link
+from conductor.routing.port import Port
 from conductor.routing.session_log import LostSessions
 from conductor.routing.session_settings import SettingsLog
-from conductor.routing.trace import TracedOwnRequests
+from conductor.routing.trace import TracedOwnRequests, Tracer
 from conductor.supervision.component_run import (
     ComponentRun,
     Launcher,
@@ -41,14 +42,16 @@ from conductor.supervision.component_run import (
     start_error,
 )
 from conductor.supervision.initialization import Initialization
-from conductor.supervision.link_component import LinkComponent
+from conductor.supervision.monitors import SlowSetupMonitor
 from conductor.supervision.replay import Replay, ReplayFailed, session_resume_methods
-from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
-from conductor.supervision.slow_setups import SlowSetupMonitor
+from conductor.supervision.restart_policy import RestartPolicy
 from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.transport.spawn import SpawnError
 
-__all__ = ["SupervisedComponent"]
+if TYPE_CHECKING:
+    from conductor.supervision.handler_reports import HandlerReports
+
+__all__ = ["LinkComponent", "SupervisedComponent"]
 
 
 class _State(enum.IntEnum):
@@ -69,6 +72,58 @@ class _State(enum.IntEnum):
     """Failed for good: reported to the chain once, which stops it."""
     ENDED = 7
     """`run` has returned: the process has exited, and its resources are released."""
+
+
+class LinkComponent(Component):
+    """A component with one or two ports on a link. Subclasses set `link` and the events."""
+
+    link: Link
+    """The conductor's end."""
+
+    def __init__(self) -> None:
+        self.handler_reports: HandlerReports | None = None
+        """Reports of a plugin behind the link."""
+        self._drained = trio.Event()
+        self._ended = trio.Event()
+
+    @property
+    def client_port(self) -> Port:
+        return self.link.plain
+
+    @property
+    def agent_port(self) -> Port | None:
+        return self.link.enveloped
+
+    @property
+    def has_handlers(self) -> bool:
+        return self.handler_reports is not None
+
+    @property
+    def records_causes(self) -> bool:
+        return False
+
+    def trace(self, tracer: Tracer) -> None:
+        if self.handler_reports is not None:
+            self.handler_reports.tracer = tracer
+        self.trace_own_requests(tracer.trace_own_requests(self.name))
+        tracer.trace(self.link.plain, self.name, "client")
+        if self.link.enveloped is not None:
+            tracer.trace(self.link.enveloped, self.name, "agent")
+
+    def trace_own_requests(self, traced: TracedOwnRequests) -> None:
+        """Show the requests of the conductor itself to the component; it may have none."""
+
+    def fail_requests(self, failure: FailureErrors) -> None:
+        self.link.fail_requests(failure)
+
+    def backlog(self) -> int:
+        return self.link.backlog()
+
+    async def wait_drained(self) -> None:
+        await self._drained.wait()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
 
 
 class SupervisedComponent(LinkComponent):
@@ -387,27 +442,27 @@ class SupervisedComponent(LinkComponent):
             self.host.flusher.made_room()
             return
         self._last_failure = error.last_line if isinstance(error, ComponentExited) else ""
-        decision: Decision = self.restart_policy.after_failure(trio.current_time(), random.random())
-        error.next, error.is_last = str(decision), isinstance(decision, EndChain)
-        if self.role == "agent" and isinstance(decision, Restart):
+        decision = self.restart_policy.after_failure(trio.current_time(), random.random())
+        error.next, error.is_last = decision.text, decision.action == "end_chain"
+        if self.role == "agent" and decision.action == "restart":
             answer = self.initialization.result
             error.loses_sessions = answer is not None and not session_resume_methods(answer)
-        failure = {"error": str(error), "next": str(decision)}
+        failure = {"error": str(error), "next": decision.text}
         self._log.error("component failed", **{**error.private_details(), **failure})
         if self.role == "agent":
             self._turns.end_turns(FailureErrors.of(error))
-        match decision:
-            case Restart(delay):
-                self._enter(_State.BACKING_OFF, start_at=trio.current_time() + delay)
+        match decision.action:
+            case "restart":
+                self._enter(_State.BACKING_OFF, start_at=trio.current_time() + decision.delay)
                 if self.link.queue is None:
                     self.link.start_queueing()
                 self.link.disconnect(FailureErrors.of(error))
-            case Bypass():
+            case "bypass":
                 self._enter(_State.STOPPING)
                 self.link.disconnect(FailureErrors.of(error))
                 self.host.bypass(self, error)
                 self.link.release_queue_past()
-            case EndChain():
+            case "end_chain":
                 self.link.disconnect(FailureErrors.of(error))
                 self.link.release_queue()
                 self._fail(error)

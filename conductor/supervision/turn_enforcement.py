@@ -1,7 +1,7 @@
 """End prompt turns and requests that a component does not end itself.
 
 Three causes: a request exceeds its `request_timeout`, a prompt turn is silent for `stall_timeout`
-(both `stall_detector`), or a cancelled turn continues after `cancel_timeout`, and the chain's
+(both `monitors`), or a cancelled turn continues after `cancel_timeout`, and the chain's
 `cancel_watch` has found that this component blocks it. Enforcement cancels, answers in the
 component's place, or kills the component's process, which its supervisor then restarts.
 """
@@ -9,7 +9,6 @@ component's place, or kills the component's process, which its supervisor then r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -25,10 +24,8 @@ from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.supervision.cancel_watch import cancelled_answer, idle_update
+from conductor.supervision.monitors import StalledTurn, StallMonitor
 from conductor.supervision.turn_observer import TurnObserver
-
-if TYPE_CHECKING:
-    from conductor.supervision.stall_detector import StalledTurn, StallMonitor
 
 __all__ = ["TurnEnforcement"]
 
@@ -57,8 +54,6 @@ class TurnEnforcement(Blocker):
         spec = self.spec
         self.hop = TurnObserver(self.link, self.speaks_version_2)
         if spec.request_timeout or spec.stall_timeout is not None:
-            from conductor.supervision.stall_detector import StallMonitor
-
             self.stall_monitor = StallMonitor(
                 self.hop.turns,
                 spec.stall_timeout,

@@ -23,7 +23,7 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.supervision.initialization import Initialization
-from conductor.supervision.link_component import LinkComponent
+from conductor.supervision.supervisor import LinkComponent
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.io_loop import read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair

@@ -1,4 +1,4 @@
-"""Detect prompt turns that stall, and requests that exceed `request_timeout`.
+"""Monitors of one component: silent turns, requests over `request_timeout`, slow session set-ups.
 
 A turn stalls when it runs (`acp.turns`) and the agent sends nothing for that session for
 `stall_timeout` seconds. Silence while a tool call is pending or in progress, or while the agent
@@ -11,6 +11,10 @@ chain file allows:
 
 What a subagent does in a session of its own counts for the turn of the session that started it.
 
+A session set-up that takes longer than `SLOW` seconds is named: agents start MCP servers and read
+histories meanwhile, some for minutes. A proxy that waits for its successor's answer is not named:
+the successor is.
+
 The cost of a message does not depend on the number of sessions. Of what the component alone names
 (sessions, subagents, tool calls of a turn), 1000 each are watched.
 """
@@ -18,17 +22,24 @@ The cost of a message does not depend on the number of sessions. Of what the com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import attrs
 import msgspec
 import trio
 
-from conductor.acp import MAX_AGENTS_ID, PROMPT, announced_subagent, session_id_of
+from conductor.acp import (
+    MAX_AGENTS_ID,
+    PROMPT,
+    SESSION_SETUP_METHODS,
+    announced_subagent,
+    session_id_of,
+)
 from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
+from conductor.chainfile.model import OnStall
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import decode_with_surrogates
+from conductor.jsonrpc.json_object import decode_with_surrogates, decoded_members
 from conductor.jsonrpc.messages import Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.envelope import HANDSHAKE
@@ -43,12 +54,11 @@ from conductor.routing.stage import (
     Stage,
     StageMethod,
 )
-from conductor.supervision.deadlines import NEVER, Deadlines
+from conductor.supervision.deadlines import NEVER, SLOW, Deadlines
 
-__all__ = ["StallAction", "StallMonitor", "StalledTurn"]
+__all__ = ["SlowSetupMonitor", "StallMonitor", "StalledTurn"]
 
-StallAction: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
-_ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_request", "restart")
+_ESCALATION: Final[tuple[OnStall, ...]] = ("report", "cancel", "cancel_request", "restart")
 _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
 _MAX_NAMED: Final = 1000
 """Maximum number of sessions, of subagents, and of tool calls of a turn that only the component
@@ -61,7 +71,7 @@ class StalledTurn(msgspec.Struct, frozen=True):
     session: str
     calls: tuple[InFlightRequest, ...]
     """The open prompts of the session."""
-    action: StallAction
+    action: OnStall
     seconds: float
     """Duration of the silence."""
 
@@ -88,7 +98,7 @@ class StallMonitor(Stage):
 
     turns: Turns[InFlightRequest]
     stall_timeout: float | None
-    max_action: StallAction
+    max_action: OnStall
     request_timeout: Mapping[str, float]
     on_timeout: Callable[[InFlightRequest], None]
     on_stall: Callable[[StalledTurn], None]
@@ -279,6 +289,70 @@ class StallMonitor(Stage):
                 session.actions_taken += 1
                 self.on_stall(StalledTurn(name, prompts, action, silent_for))
         self._expect_silence(min(map(self._stall_time, self._sessions.values()), default=NEVER))
+
+
+class SlowSetupMonitor(Stage):
+    """Monitor of one component.
+
+    `on_slow` is called once with each slow set-up: its method, the session to load, resume or fork
+    (`None` for a new one), and the names of its MCP servers, which the component may be starting.
+    """
+
+    name = "slow set-ups"
+    sent: frozenset[str] = SESSION_SETUP_METHODS
+
+    def __init__(self, on_slow: Callable[[str, str | None, list[str]], None]) -> None:
+        self._on_slow = on_slow
+        self._open: dict[InFlightRequest, bytes] = {}
+        """Raw params of those that are not reported."""
+        self._due: Deadlines[InFlightRequest] = Deadlines(self._report)
+
+    def insert(self, link: Link) -> None:
+        """Observe the requests of both directions."""
+        link.plain.insert(self)
+        if link.enveloped is not None:
+            link.enveloped.insert(
+                SeenRequests(self.name, SESSION_SETUP_METHODS, self._forwarded, self._answered)
+            )
+
+    async def run(self) -> None:
+        """Wait for deadlines until cancelled."""
+        self._open.clear()
+        await self._due.run()
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._open[call] = bytes(params or b"{}")
+        self._due[call] = trio.current_time() + SLOW
+        forward(call, method, params)
+
+    def receive_response(
+        self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
+    ) -> None:
+        if self._open.pop(call, None) is not None:
+            self._due.pop(call, None)
+        forward(call, result, error)
+
+    def _forwarded(self, call: InFlightRequest, params: Payload | None) -> None:
+        """A proxy sends a set-up to its successor."""
+        self._postpone(NEVER)
+
+    def _answered(self, call: InFlightRequest) -> None:
+        """Its successor has answered one."""
+        self._postpone(trio.current_time() + SLOW)
+
+    def _postpone(self, deadline: float) -> None:
+        """Set the deadline of all open set-ups."""
+        for call in self._open:
+            self._due[call] = deadline
+
+    def _report(self, call: InFlightRequest) -> None:
+        params = self._open.pop(call)
+        servers = decoded_members(params).get("mcpServers")
+        named = [each for each in servers if isinstance(each, dict)] if servers else []
+        names = [str(each.get("name", "")) for each in named]
+        self._on_slow(call.method, session_id_of(params), names)
 
 
 class _ToolUpdate(msgspec.Struct, gc=False):

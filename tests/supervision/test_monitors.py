@@ -11,7 +11,7 @@ from support.seen_port import SeenPort
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.routing.port import connect_ports
-from conductor.supervision.stall_detector import StallMonitor
+from conductor.supervision.monitors import StallMonitor
 from conductor.supervision.turn_observer import TurnObserver
 
 

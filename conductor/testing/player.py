@@ -181,7 +181,9 @@ class Player:
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         self.transcript.on_response(call, result, error)
-        asked = self._sent.pop(call)
+        asked = self._sent.pop(call, None)
+        if asked is None:  # sent before the play
+            return
         if error is not None:
             self._failed.add(asked)
         index = self._responses.get(self.messages[asked].n)

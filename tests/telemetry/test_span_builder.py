@@ -292,25 +292,6 @@ def test_a_request_that_was_sent_again_to_an_inserted_component_ends_with_the_an
     assert span.end_time == time_after(3)
 
 
-def test_an_mcp_call_is_below_the_turn():
-    script = TraceScript()
-    requests = prompt(script)
-    params = {"name": "lookup", "arguments": {"password": "hunter2"}}
-    call = script.request(
-        "agent>notes", "tools/call", params, protocol_="mcp", mcp_server="notes-server"
-    )
-    script.answer(call, {"content": []})
-    end_turn(script, requests)
-
-    spans = spans_of(script)
-
-    span = spans["tools/call lookup"]
-    assert tree(spans)["tools/call lookup"] == "session/prompt agent"
-    assert span.attributes["mcp.method.name"] == "tools/call"
-    assert span.attributes["gen_ai.tool.name"] == "lookup"
-    assert span.attributes["acp_conductor.mcp_server"] == "notes-server"
-
-
 def test_a_handler_is_the_place_of_the_span_even_if_it_ends_after_the_answer():
     script = TraceScript()
     requests = prompt(script)

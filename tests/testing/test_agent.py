@@ -68,12 +68,6 @@ async def test_help_lists_every_command_one_to_a_line_also_in_markdown(chain):
     assert [line.split()[0] for line in lines] == list(COMMANDS)
 
 
-async def test_it_streams_so_many_chunks_of_such_a_size(chain):
-    async with talk(chain) as client:
-        assert await client.say("stream 100 20") == "0123456789abcdef0123" * 100
-        assert len(client.transcript.of("session/update")) == 101  # and the commands
-
-
 @pytest.mark.parametrize(
     ("outcome", "said", "status"),
     [
@@ -134,31 +128,6 @@ def test_commands_are_read_from_the_last_text_that_begins_with_one(texts, read):
     assert command_text([*map(block, texts), {"type": "image"}]) == read
 
 
-async def test_it_reads_and_writes_through_the_client(chain):
-    files = {}
-
-    def write(params):
-        files[params["path"]] = params["content"]
-
-    def read(params):
-        if params["path"] not in files:
-            raise RequestError(-32002, "Resource not found")
-        return {"content": files[params["path"]]}
-
-    async with talk(chain) as client:
-        client.handlers.update({"fs/read_text_file": read, "fs/write_text_file": write})
-
-        assert await client.say("write a.txt some text") == "wrote a.txt\n"
-        assert await client.say("read a.txt 1 2") == "some text"
-        assert await client.say("read /b") == "cannot read /b: Resource not found (-32002)\n"
-        assert client.transcript.of("fs/read_text_file")[0].params == {
-            "sessionId": client.session,
-            "path": "/work/a.txt",
-            "line": 1,
-            "limit": 2,
-        }
-
-
 async def test_it_makes_a_plan_and_carries_it_out(chain):
     async with talk(chain) as client:
         await client.say("plan look; leap")
@@ -198,26 +167,6 @@ async def test_session_cancel_ends_the_turn(chain):
         answer = await client.transcript.wait("answer to session/prompt")
 
     assert answer.result == {"stopReason": "cancelled"}
-
-
-async def test_one_turn_at_a_time(chain):
-    async with talk(chain) as client, trio.open_nursery() as nursery:
-        nursery.start_soon(client.say, "say waiting\nwait")
-        await client.transcript.wait("session/update agent_message_chunk")
-
-        with pytest.raises(RequestError, match="already running"):
-            await client.say("say x")
-        client.cancel(client.session)
-
-
-async def test_the_turn_ends_as_it_is_told_to(chain):
-    async with talk(chain) as client:
-        await client.say("stop max_tokens")
-        assert client.answer == {"stopReason": "max_tokens"}
-
-        with pytest.raises(RequestError) as caught:
-            await client.say("fail -32001 out of tea")
-    assert (caught.value.code, caught.value.message) == (-32001, "out of tea")
 
 
 async def test_it_crashes_on_demand(chain):

@@ -162,16 +162,6 @@ def test_a_message_sent_back_is_not_the_same():
     assert not is_same_message(came, back)
 
 
-def test_ten_thousand_unlinked_messages_take_no_quadratic_time():
-    script = TraceScript()
-    for number in range(10_000):
-        script.update("agent>notes", f"in {number}")
-    for number in range(10_000):
-        script.update("notes>client", f"out {number}")
-
-    assert len(find_causes(script.records)) == 10_000
-
-
 def test_a_cancellation_is_linked_through_its_request():
     script = TraceScript()
     first = script.request("client>notes", "session/prompt", PROMPT)

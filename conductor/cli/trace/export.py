@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from conductor.cli.trace.filter_options import filter_options, record_filter
+from conductor.cli.trace.show import filter_options, record_filter
 from conductor.files import open_as_given, replacing
 
 if TYPE_CHECKING:

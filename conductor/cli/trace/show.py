@@ -1,26 +1,71 @@
-"""`acp-conductor trace show FILE`"""
+"""`acp-conductor trace show FILE`, and the options of trace commands that choose records."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from conductor.cli.trace.filter_options import filter_options, record_filter
+from conductor.cli.units import DURATION
 
 if TYPE_CHECKING:
     from conductor.cli.trace.lines import TraceLines
     from conductor.tracing.record_filter import RecordFilter
     from conductor.tracing.records import Record
 
-__all__ = ["command"]
+__all__ = ["command", "filter_options", "record_filter"]
 
 _INTERVAL: Final = 0.2
 """Seconds between two looks at a file to which nothing is added."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CRITERIA: Final = (
+    click.option("--all", "everything", is_flag=True, help="Also handlers, log events and stderr."),
+    click.option("--session", metavar="ID", help="Messages of a session."),
+    click.option(
+        "--method",
+        "methods",
+        multiple=True,
+        metavar="NAME",
+        help="Method, or kind of session update; may be repeated.",
+    ),
+    click.option("--component", metavar="NAME", help="What it sent, received or logged."),
+    click.option("--from", "sender", metavar="NAME", help="Messages from this component."),
+    click.option("--to", "receiver", metavar="NAME", help="Messages to this component."),
+    click.option(
+        "--hop",
+        type=int,
+        metavar="N",
+        help="Messages of one hop; 0 is that of the client.",
+        hidden=True,
+    ),
+    click.option(
+        "--chain", metavar="NAME", help="In the trace of a server: one chain.", hidden=True
+    ),
+    click.option(
+        "--min-time", type=DURATION, default=0.0, help="Answers and handlers that took as long."
+    ),
+    click.option("--errors", is_flag=True, help="Errors only."),
+    click.option("--grep", "text", metavar="TEXT", help="Messages with a text in them."),
+)
+
+
+def filter_options(command: F) -> F:
+    """Add the options; the command gets them as `**criteria`, for `record_filter`."""
+    for option in reversed(_CRITERIA):
+        command = option(command)
+    return command
+
+
+def record_filter(criteria: dict[str, Any]) -> RecordFilter:
+    """The filter of these options."""
+    from conductor.tracing.record_filter import RecordFilter
+
+    return RecordFilter(**criteria)
 
 
 @click.command("show")

@@ -143,14 +143,15 @@ class JournalFiles:
 
     @contextmanager
     def _locked(self, id: str) -> Iterator[BinaryIO | None]:
-        """Open a file to append, with no other process that changes it; `None` if there is none."""
+        """Open a file at its end, while no other process changes it; `None` if there is none."""
         try:
-            descriptor = open_own(self._path(id), os.O_RDWR | os.O_APPEND)
+            descriptor = open_own(self._path(id), os.O_RDWR)
         except FileNotFoundError:
             yield None
             return
-        with os.fdopen(descriptor, "ab") as file:
+        with os.fdopen(descriptor, "r+b") as file:
             self._lock(descriptor)
+            file.seek(0, os.SEEK_END)
             yield file
 
     def _lock(self, descriptor: int) -> None:
@@ -194,8 +195,9 @@ class JournalFiles:
         first = turns[0] if turns else first
         state = [_last(lines[:first], member) for member in ("agent_session", "title")]
         kept = [header, *state, _line({"cut": True}), *lines[first:]]
-        file.truncate(0)
+        file.seek(0)
         file.write(b"".join(kept))
+        file.truncate()  # only now: a crash before it must not lose the session
 
 
 def agent_directory(parent: Path | None, agent: str) -> Path:

@@ -349,8 +349,6 @@ async def test_an_agent_that_lists_or_marks_its_commands_is_counted(chain):
         ('{"_meta": {"%s": 1}, "_meta": {}}', '{"_meta": {"%s": 1}, "_meta": {}}'),
         ('{"rawInput": {"_meta": {"%s": 1}}}', '{"rawInput": {"_meta": {"%s": 1}}}'),
         ('{"_meta": "%s"}', '{"_meta": "%s"}'),
-        ('{"x": "\\ud83d", "_meta": {"%s": 1}}', '{"x":"\\ud83d","_meta":{}}'),
-        ("%s", "%s"),
     ],
 )
 @pytest.mark.parametrize("name", [HANDLED_KEY, ESCAPED])
@@ -373,7 +371,6 @@ def test_marks_are_removed_where_they_count(sent, left, name):
         ),
         ('{"update":[{"%s":1}],"_meta":{"%s":1}%f}', '{"update":[{"%s":1}],"_meta":{}%f}'),
         ('{"rawInput":{"_meta":{"%s":1}}%f}', '{"rawInput":{"_meta":{"%s":1}}%f}'),
-        ('["%s"%f]', '["%s"%f]'),
     ],
 )
 def test_marks_are_removed_from_large_updates(sent, left, name):

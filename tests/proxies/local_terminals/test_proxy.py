@@ -164,22 +164,10 @@ async def test_a_command_that_ignores_the_first_signal_is_killed(chain, project,
     assert exit == {"exitCode": None, "signal": "SIGKILL"}
 
 
-async def test_all_that_a_command_has_started_ends_when_it_is_released(chain, project, alive):
-    path, ended = alive
-    agent = FakeAgent()
-    async with chain(LocalTerminals(), agent) as client:
-        session = await open_session(client, project)
-        terminal = await create(agent, session, sleeper(path))
-        await until_ready(agent, session, terminal)
-        assert await ask(agent, "release", session, terminal) == {}
-        await ended()
-
-        gone = f"-32002 local_terminals: the session has no terminal `{terminal}`"
-        assert [await ask(agent, name, session, terminal) for name in NAMES] == [gone] * 4
-
-
-@pytest.mark.parametrize("end", ["session", "chain"])
-async def test_all_commands_end_with_the_session_and_with_the_chain(chain, project, alive, end):
+@pytest.mark.parametrize("end", ["release", "session", "chain"])
+async def test_commands_end_with_their_terminal_the_session_and_the_chain(
+    chain, project, alive, end
+):
     path, ended = alive
     agent = FakeAgent(handlers={"session/close": lambda params: {}})
     async with chain(LocalTerminals(), agent) as client:
@@ -187,6 +175,11 @@ async def test_all_commands_end_with_the_session_and_with_the_chain(chain, proje
         agent.update(session, {"sessionUpdate": "subagent_update", "sessionId": "child"})
         terminal = await create(agent, "child", sleeper(path))
         await until_ready(agent, "child", terminal)
+        if end == "release":
+            assert await ask(agent, "release", "child", terminal) == {}
+            await ended()
+            gone = f"-32002 local_terminals: the session has no terminal `{terminal}`"
+            assert [await ask(agent, name, "child", terminal) for name in NAMES] == [gone] * 4
         if end == "session":
             await client.request("session/close", {"sessionId": session})
             await ended()

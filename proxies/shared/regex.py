@@ -36,7 +36,6 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "(?<!": "negative lookbehind `(?<!` is not supported: begin with `\\b`, `^` or `(?:^|[^…])`",
     "(?>": "the atomic group `(?>` is not supported: write `(?:`, matching never backtracks",
     "(?(": "the conditional group `(?(` is not supported: write both alternatives, `(?:…|…)`",
-    "(?#": "the comment `(?#` is not supported: leave it out",
     "(?P=": "the back-reference `(?P=` is not supported: repeat the pattern of the group",
 }
 _ESCAPES: Final[Mapping[str, str]] = {

@@ -440,16 +440,18 @@ def test_only_its_owner_can_read_it(file):
     assert sorted(os.listdir(file.path.parent)) == ["a.json", "a.lock"]
 
 
-def test_its_size_is_bounded(file):
+def test_its_size_is_bounded(file, monkeypatch):
+    monkeypatch.setattr("proxies.remember._MAX_SETTINGS", 2)
+    monkeypatch.setattr("proxies.remember._MAX_SESSIONS", 3)
     file.add("s", ("option", "a", "x" * 1001))
     assert not file.path.exists()
-    for number in range(202):
+    for number in range(5):
         file.add(f"s{number}", ("option", str(number), True))
 
     content = json.loads(file.path.read_text())
-    assert (len(content["latest"]), len(content["sessions"])) == (100, 200)
+    assert (len(content["latest"]), len(content["sessions"])) == (2, 3)
     assert file.of_session("s1") == []
-    assert file.of_session("s201") == [("option", "201", True)]
+    assert file.of_session("s4") == [("option", "4", True)]
 
 
 @pytest.mark.parametrize("content", ["{", "[" * 100_000, "\0"])

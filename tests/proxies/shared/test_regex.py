@@ -18,7 +18,6 @@ from proxies.shared.regex import MAX_PROGRAM, compile_pattern
         ("(?>a)", "atomic group .* write `\\(\\?:`"),
         ("a++", r"`\+\+` .* write `\+`"),
         ("(a)(?(1)b|c)", "conditional group .* write both"),
-        ("(?#note)a", "comment .* leave it out"),
         (r"a\Z", r"write `\\z`"),
         (r"\u00e9", r"write `\\x"),
         ("a{1001}", "at most 1000"),

@@ -234,18 +234,22 @@ def open_parent(root: str, path: str, *, create: bool = False) -> Iterator[tuple
 
 @contextmanager
 def replacing(
-    path: FilePath, mode: int = 0o600, owner: tuple[int, int] | None = None
+    path: FilePath,
+    mode: int | None = 0o600,
+    owner: tuple[int, int] | None = None,
+    *,
+    dir_fd: int | None = None,
 ) -> Iterator[BinaryIO]:
     """A new file in the directory of `path`, which gets this name when the block ends: a reader
     sees the old content or the new one, also after a power cut. After an exception the old file
     stays.
 
-    `owner`: user and group, if this user may set them.
+    `mode`: `None` as for any new file. `owner`: user and group, if this user may set them.
     """
-    import tempfile
-
     path = os.fsdecode(path)
-    descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=os.path.dirname(path) or ".")
+    draft = os.path.join(os.path.dirname(path), f".new-{os.urandom(8).hex()}")
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = open_regular(draft, new, 0o666 if mode is None else 0o600, dir_fd=dir_fd)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -253,11 +257,12 @@ def replacing(
             if owner is not None:
                 with suppress(PermissionError):
                     os.fchown(descriptor, *owner)
-            os.fchmod(descriptor, mode)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        os.replace(draft, path)
+        os.replace(draft, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        os.unlink(draft)
+        os.unlink(draft, dir_fd=dir_fd)
         raise
 
 

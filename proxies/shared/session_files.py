@@ -11,10 +11,9 @@ place meanwhile leads nowhere. Only regular files are opened, never devices, pip
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 from conductor.error_codes import (
@@ -22,7 +21,7 @@ from conductor.error_codes import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
 )
-from conductor.files import is_below, open_parent, open_regular
+from conductor.files import is_below, open_parent, open_regular, replacing
 from conductor.proxy import RequestError, Session
 from proxies.shared.paths import real_path
 
@@ -35,7 +34,6 @@ _MAX_SCANNED: Final = 1024 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
 """Bytes of a line that are read at once."""
 _NOT_ON_DISK: Final = ("/proc", "/sys", "/dev")
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def read_text(
@@ -68,21 +66,10 @@ def write_text(path: str, directories: Sequence[str], content: str) -> None:
         old = _regular(path, name, directory)
         if old is not None and not os.access(name, os.W_OK, dir_fd=directory):
             raise PermissionError(0, "Permission denied")
-        temporary = f".acp-conductor-{secrets.token_hex(8)}"
-        mode = 0o666 if old is None else 0o600
-        try:
-            descriptor = open_regular(temporary, _NEW_FILE, mode, dir_fd=directory)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if old is not None:
-                    _take_over(file.fileno(), old)
-                os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=directory)
-            raise
+        mode = None if old is None else stat.S_IMODE(old.st_mode)
+        owner = None if old is None else (old.st_uid, old.st_gid)
+        with replacing(name, mode, owner, dir_fd=directory) as file:
+            file.write(data)
 
 
 def session_directories(session: Session) -> list[str]:
@@ -158,13 +145,6 @@ def _regular(path: str, name: str, directory: int) -> os.stat_result | None:
         kind = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
         raise RequestError(INVALID_PARAMS, f"`{path}` is {kind}")
     return found
-
-
-def _take_over(file: int, old: os.stat_result) -> None:
-    """Give a new file the owner and the permissions of the old one."""
-    with suppress(PermissionError):
-        os.fchown(file, old.st_uid, old.st_gid)
-    os.fchmod(file, stat.S_IMODE(old.st_mode))
 
 
 def _lines(path: str, file: BinaryIO, first: int, limit: int | None) -> bytes:

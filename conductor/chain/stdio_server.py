@@ -29,12 +29,12 @@ from conductor.errors import ConnectionClosed
 from conductor.exit_codes import ExitCode
 from conductor.log import get_logger, release, report_skipped
 from conductor.tracing.recorder import TraceRecorder
+from conductor.transport.child_process import reap_orphans
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import open_missing_stdio
 from conductor.transport.local_command import LEAK_HELP, leaked_variables
 from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.process_group import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 

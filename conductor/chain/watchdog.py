@@ -31,7 +31,7 @@ import trio
 from conductor.log import get_logger
 from conductor.plugins.plugin_code import blocking_line
 from conductor.transport.process_tree import kill_descendants
-from conductor.transport.thread_signals import block_signals
+from conductor.transport.threads import block_signals
 
 __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from conductor.json_values import decode_value
-from conductor.transport.process_group import describe_status
+from conductor.transport.child_process import describe_status
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["PluginProcess", "PluginProcessError", "answer_questions", "ask_each", "plugin_process"]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from conductor.control.running_chains import flights
-from conductor.transport.thread_signals import block_signals
+from conductor.transport.threads import block_signals
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -24,7 +24,7 @@ from conductor.routing.stage import (
     StagedPort,
     StageMethod,
 )
-from conductor.transport.wake_up import WakeUp
+from conductor.transport.threads import WakeUp
 
 __all__ = [
     "HEAD",

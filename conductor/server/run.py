@@ -42,8 +42,8 @@ from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, TraceRecorder
 from conductor.transport.base import Transport
+from conductor.transport.child_process import reap_orphans
 from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.process_group import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 if TYPE_CHECKING:

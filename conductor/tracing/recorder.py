@@ -32,7 +32,7 @@ from conductor.routing.trace import (
     TraceStage,
 )
 from conductor.tracing.records import TraceComponent
-from conductor.transport.wake_up import WakeUp, wake_up_of_thread
+from conductor.transport.threads import WakeUp, wake_up_of_thread
 
 __all__ = [
     "FLIGHT_ENTRIES",

@@ -20,7 +20,7 @@ from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
 from conductor.tracing.records import TraceComponent
-from conductor.transport.thread_signals import block_signals
+from conductor.transport.threads import block_signals
 
 __all__ = ["TraceWriter", "log"]
 

@@ -43,7 +43,7 @@ import outcome
 import trio
 
 from conductor.log import get_logger
-from conductor.transport.wake_up import wake_up_of_thread
+from conductor.transport.threads import wake_up_of_thread
 
 __all__ = ["EpollFastPath", "Step", "current_fast_path", "due_before_wait"]
 

@@ -187,7 +187,7 @@ def _start(
         stderr=others[0] if others else stdout,
         start_new_session=True,
     )
-    child.returncode = 0  # `process_group` reaps it: `subprocess` must not
+    child.returncode = 0  # `child_process` reaps it: `subprocess` must not
     return child.pid
 
 

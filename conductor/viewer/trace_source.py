@@ -20,7 +20,7 @@ from conductor.files import open_as_given
 from conductor.tracing.reader import TraceFileError, growing_lines, read_records, trace_parts
 from conductor.tracing.record_filter import RecordFilter
 from conductor.tracing.records import TraceHeader
-from conductor.transport.thread_signals import block_signals
+from conductor.transport.threads import block_signals
 from conductor.viewer.trace_index import Link, TraceIndex
 
 __all__ = ["MAX_ROWS", "TraceSource"]

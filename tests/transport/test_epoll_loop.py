@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
-from conductor.transport.wake_up import wake_up_of_thread
+from conductor.transport.threads import wake_up_of_thread
 
 from .fast_path import (
     PATIENCE,

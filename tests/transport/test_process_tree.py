@@ -11,7 +11,7 @@ import pytest
 import trio
 from support.python_script import run
 
-from conductor.transport import process_group as process_module
+from conductor.transport import child_process as process_module
 from conductor.transport.child_process import start_child
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_adopted_children_are_reaped_when_they_end(detached):
     printed = run(f"""
 import trio, os
 from conductor.transport import process_tree
-from conductor.transport.process_group import reap_orphans
+from conductor.transport.child_process import reap_orphans
 from conductor.transport.child_process import start_child
 from conductor.transport.process_tree import become_subreaper
 {ZOMBIES}
@@ -325,7 +325,7 @@ def test_the_guard_of_a_nested_conductor_kills_its_processes():
     printed = run(f"""
 import os, sys, trio
 from conductor.transport import process_tree
-from conductor.transport.process_group import reap_orphans
+from conductor.transport.child_process import reap_orphans
 from conductor.transport.child_process import start_child
 from conductor.transport.process_tree import become_subreaper
 process_tree._AGE = 0.2

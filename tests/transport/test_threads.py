@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conductor.tracing.trace_file import TraceFile
-from conductor.transport.thread_signals import block_signals
+from conductor.transport.threads import block_signals
 from conductor.viewer.trace_source import TraceSource
 
 

@@ -89,282 +89,6 @@ __all__ = [
 ]
 # fmt: on
 
-SessionId: TypeAlias = str
-"""A unique identifier for a conversation session between a Client and Agent."""
-
-ToolCallId: TypeAlias = str
-"""Unique identifier for a tool call within a session."""
-
-ToolKind: TypeAlias = (
-    Literal[
-        "read",
-        "edit",
-        "delete",
-        "move",
-        "search",
-        "execute",
-        "think",
-        "fetch",
-        "switch_mode",
-        "other",
-    ]
-    | str
-)
-"""Categories of tools that can be invoked.
-
-- `read`: Reading files or data.
-- `edit`: Modifying files or content.
-- `delete`: Removing files or data.
-- `move`: Moving or renaming files.
-- `search`: Searching for information.
-- `execute`: Running commands or code.
-- `think`: Internal reasoning or planning.
-- `fetch`: Retrieving external data.
-- `switch_mode`: Changing the session's mode, a config option with the `mode` category.
-- `other`: Other tool types (default).
-"""
-
-Role: TypeAlias = Literal["assistant", "user"] | str
-"""The sender or recipient of messages and data in a conversation.
-
-- `assistant`: The assistant side of a conversation.
-- `user`: The user side of a conversation.
-"""
-
-TerminalId: TypeAlias = str
-"""Unique identifier for an Agent-owned terminal within a session."""
-
-PermissionOptionId: TypeAlias = str
-"""Unique identifier for a permission option."""
-
-PermissionOptionKind: TypeAlias = (
-    Literal["allow_once", "allow_always", "reject_once", "reject_always"] | str
-)
-"""The type of permission option being presented to the user.
-
-- `allow_once`: Allow this operation only this time.
-- `allow_always`: Allow this operation and remember the choice.
-- `reject_once`: Reject this operation only this time.
-- `reject_always`: Reject this operation and remember the choice.
-"""
-
-ElicitationSchemaType: TypeAlias = Literal["object"] | str
-"""Type discriminator for elicitation schemas.
-
-- `object`: Object schema type.
-"""
-
-StringFormat: TypeAlias = Literal["email", "uri", "date", "date-time"] | str
-"""String format types for string properties in elicitation schemas.
-
-- `email`: Email address format.
-- `uri`: URI format.
-- `date`: Date format (YYYY-MM-DD).
-- `date-time`: Date-time format (RFC 3339).
-"""
-
-ElicitationId: TypeAlias = str
-"""Unique identifier for an elicitation."""
-
-McpServerAcpId: TypeAlias = str
-"""UNSTABLE: Unique identifier for an MCP server using the ACP transport."""
-
-McpRequestId: TypeAlias = str
-"""UNSTABLE: Identifies an inner MCP request active against a server on this ACP connection."""
-
-ExtRequest: TypeAlias = Any
-"""Allows for sending an arbitrary request that is not part of the ACP spec."""
-
-ProtocolVersion: TypeAlias = int
-"""Protocol version identifier."""
-
-AuthMethodId: TypeAlias = str
-"""Typed identifier used for auth method values on the wire."""
-
-ProviderId: TypeAlias = str
-"""UNSTABLE: Unique identifier for a configurable LLM provider."""
-
-LlmProtocol: TypeAlias = Literal["anthropic", "openai", "azure", "vertex", "bedrock"] | str
-"""UNSTABLE: Well-known API protocol identifiers for LLM providers.
-
-- `anthropic`: Anthropic API protocol.
-- `openai`: OpenAI API protocol.
-- `azure`: Azure OpenAI API protocol.
-- `vertex`: Google Vertex AI API protocol.
-- `bedrock`: AWS Bedrock API protocol.
-"""
-
-SystemPromptMode: TypeAlias = Literal["append", "override"] | str
-"""How the Agent combines a Client-provided system prompt with its own instructions.
-
-- `append`: Add the content to the Agent's own instructions rather than replacing them.
-- `override`: Replace the Agent's built-in default instructions with the content.
-"""
-
-SessionConfigId: TypeAlias = str
-"""Unique identifier for a session configuration option."""
-
-SessionConfigValueId: TypeAlias = str
-"""Unique identifier for a session configuration option value."""
-
-SessionArchiveFilter: TypeAlias = Literal["exclude", "include", "only"] | str
-"""UNSTABLE: Which sessions `session/list` returns based on their archive state.
-
-- `exclude`: Only sessions that are not archived.
-- `include`: Both archived sessions and sessions that are not archived.
-- `only`: Only archived sessions.
-"""
-
-CursorId: TypeAlias = str
-"""UNSTABLE: Unique identifier for a session cursor within a session."""
-
-AuthState: TypeAlias = Literal["authenticated", "unauthenticated", "not_required", "unknown"] | str
-"""UNSTABLE: The Agent's overall authentication state.
-
-- `authenticated`: Credentials are configured.
-- `unauthenticated`: The user needs to sign in.
-- `not_required`: No authentication is needed, for example because the Agent uses a local
-  model.
-- `unknown`: The Agent cannot currently determine the state.
-"""
-
-SessionConfigOptionCategory: TypeAlias = (
-    Literal["mode", "model", "model_config", "speed", "thought_level"] | str
-)
-"""Semantic category for a session configuration option.
-
-- `mode`: Session mode selector.
-- `model`: Model selector.
-- `model_config`: Model-related configuration parameter.
-- `speed`: UNSTABLE: Response speed selector, such as a fast mode toggle.
-- `thought_level`: Thought/reasoning level selector.
-"""
-
-SessionConfigGroupId: TypeAlias = str
-"""Unique identifier for a session configuration option value group."""
-
-SessionStatus: TypeAlias = Literal["open", "saved"] | str
-"""UNSTABLE: Whether the Agent has a session in memory, as reported by `session/status`.
-
-- `open`: The Agent has the session in memory, for any connection.
-- `saved`: The Agent knows the session and can resume it, but does not have it in memory.
-"""
-
-ErrorCode: TypeAlias = int
-"""Predefined error codes for common JSON-RPC and ACP-specific errors.
-
-- `-32700`: **Parse error**:
-- `-32600`: **Invalid request**:
-- `-32601`: **Method not found**:
-- `-32602`: **Invalid params**:
-- `-32603`: **Internal error**:
-- `-32800`: **Request cancelled**:
-- `-32000`: **Authentication required**:
-- `-32002`: **Resource not found**:
-- `-32022`: **Unsupported protocol version**:
-"""
-
-MessageId: TypeAlias = str
-"""Identifier for a message, unique among messages of the same type within a session."""
-
-ExtResponse: TypeAlias = Any
-"""Allows for sending an arbitrary response to an extension request that is not part of the ACP
-spec.
-"""
-
-PlanId: TypeAlias = str
-"""Unique identifier for a plan within a session."""
-
-PlanEntryPriority: TypeAlias = Literal["high", "medium", "low"] | str
-"""Priority levels for plan entries.
-
-- `high`: High priority task.
-- `medium`: Medium priority task.
-- `low`: Low priority task.
-"""
-
-NoticeSeverity: TypeAlias = Literal["info", "warning", "error"] | str
-"""Severity hint for a session notice.
-
-- `info`: Informational notice.
-- `warning`: Warning notice.
-- `error`: Error notice.
-"""
-
-CompactionId: TypeAlias = str
-"""Unique identifier for a context compaction within a session."""
-
-CompactionStatus: TypeAlias = Literal["in_progress", "completed", "failed", "cancelled"] | str
-"""Lifecycle state of a context compaction.
-
-- `in_progress`: Compaction has started and has not finished.
-- `completed`: Compaction finished successfully.
-- `failed`: Compaction finished unsuccessfully.
-- `cancelled`: Compaction was cancelled before it finished.
-"""
-
-CursorAnchorPosition: TypeAlias = Literal["before", "after"] | str
-"""UNSTABLE: On which side of the anchored entity a session cursor is.
-
-- `before`: The cursor is immediately before the entity.
-- `after`: The cursor is immediately after the entity.
-"""
-
-ExtNotification: TypeAlias = Any
-"""Allows either side to send an arbitrary notification that is not part of the ACP spec."""
-
-ProxySuccessorResponse: TypeAlias = Any
-"""UNSTABLE: Result of a `proxy/successor` request: the wrapped request's result, forwarded
-unchanged.
-"""
-
-McpConnectionId: TypeAlias = str
-"""EARLIER: A unique identifier for an active MCP-over-ACP connection."""
-
-PositionEncodingKind: TypeAlias = Literal["utf-16", "utf-32", "utf-8"] | str
-"""EARLIER: The encoding used for character offsets in positions.
-
-- `utf-16`: Character offsets count UTF-16 code units.
-- `utf-32`: Character offsets count Unicode code points.
-- `utf-8`: Character offsets count UTF-8 code units (bytes).
-"""
-
-NesSuggestionId: TypeAlias = str
-"""EARLIER: Unique identifier for an NES suggestion."""
-
-NesTriggerKind: TypeAlias = Literal["automatic", "diagnostic", "manual"] | str
-"""EARLIER: What triggered the suggestion request.
-
-- `automatic`: Triggered by user typing or cursor movement.
-- `diagnostic`: Triggered by a diagnostic appearing at or near the cursor.
-- `manual`: Triggered by an explicit user action (keyboard shortcut).
-"""
-
-NesRejectReason: TypeAlias = Literal["rejected", "ignored", "replaced", "cancelled"] | str
-"""EARLIER: The reason a suggestion was rejected.
-
-- `rejected`: The user explicitly dismissed the suggestion.
-- `ignored`: The suggestion was shown but the user continued editing without interacting.
-- `replaced`: The suggestion was superseded by a newer suggestion.
-- `cancelled`: The request was cancelled before the agent returned a response.
-"""
-
-NesDiagnosticSeverity: TypeAlias = Literal["error", "warning", "information", "hint"] | str
-"""EARLIER: Severity of a diagnostic.
-
-- `error`: An error.
-- `warning`: A warning.
-- `information`: An informational message.
-- `hint`: A hint.
-"""
-
-TextDocumentSyncKind: TypeAlias = Literal["full", "incremental"] | str
-"""EARLIER: How the agent wants document changes delivered.
-
-- `full`: Client sends the entire file content on each change.
-- `incremental`: Client sends only the changed ranges.
-"""
-
 
 @define(eq=False, repr=False)
 class OtherToolCallContent(Object):
@@ -1716,14 +1440,228 @@ class CursorSessionMessageAnchor(CursorMessageAnchor):
     type: ClassVar[Literal["session_message"]] = "session_message"
 
 
+SessionId: TypeAlias = str
+"""A unique identifier for a conversation session between a Client and Agent."""
+
+ToolCallId: TypeAlias = str
+"""Unique identifier for a tool call within a session."""
+
+ToolKind: TypeAlias = (
+    Literal[
+        "read",
+        "edit",
+        "delete",
+        "move",
+        "search",
+        "execute",
+        "think",
+        "fetch",
+        "switch_mode",
+        "other",
+    ]
+    | str
+)
+"""Categories of tools that can be invoked.
+
+- `read`: Reading files or data.
+- `edit`: Modifying files or content.
+- `delete`: Removing files or data.
+- `move`: Moving or renaming files.
+- `search`: Searching for information.
+- `execute`: Running commands or code.
+- `think`: Internal reasoning or planning.
+- `fetch`: Retrieving external data.
+- `switch_mode`: Changing the session's mode, a config option with the `mode` category.
+- `other`: Other tool types (default).
+"""
+
+Role: TypeAlias = Literal["assistant", "user"] | str
+"""The sender or recipient of messages and data in a conversation.
+
+- `assistant`: The assistant side of a conversation.
+- `user`: The user side of a conversation.
+"""
+
+TerminalId: TypeAlias = str
+"""Unique identifier for an Agent-owned terminal within a session."""
+
+PermissionOptionId: TypeAlias = str
+"""Unique identifier for a permission option."""
+
+PermissionOptionKind: TypeAlias = (
+    Literal["allow_once", "allow_always", "reject_once", "reject_always"] | str
+)
+"""The type of permission option being presented to the user.
+
+- `allow_once`: Allow this operation only this time.
+- `allow_always`: Allow this operation and remember the choice.
+- `reject_once`: Reject this operation only this time.
+- `reject_always`: Reject this operation and remember the choice.
+"""
+
+ElicitationSchemaType: TypeAlias = Literal["object"] | str
+"""Type discriminator for elicitation schemas.
+
+- `object`: Object schema type.
+"""
+
+StringFormat: TypeAlias = Literal["email", "uri", "date", "date-time"] | str
+"""String format types for string properties in elicitation schemas.
+
+- `email`: Email address format.
+- `uri`: URI format.
+- `date`: Date format (YYYY-MM-DD).
+- `date-time`: Date-time format (RFC 3339).
+"""
+
 MultiSelectItems: TypeAlias = (
     StringMultiSelectItems | OtherMultiSelectItems | TitledMultiSelectItems
 )
 """Items for a multi-select (array) property schema."""
 
+ElicitationId: TypeAlias = str
+"""Unique identifier for an elicitation."""
+
+McpServerAcpId: TypeAlias = str
+"""UNSTABLE: Unique identifier for an MCP server using the ACP transport."""
+
+McpRequestId: TypeAlias = str
+"""UNSTABLE: Identifies an inner MCP request active against a server on this ACP connection."""
+
+ExtRequest: TypeAlias = Any
+"""Allows for sending an arbitrary request that is not part of the ACP spec."""
+
+ProtocolVersion: TypeAlias = int
+"""Protocol version identifier."""
+
+AuthMethodId: TypeAlias = str
+"""Typed identifier used for auth method values on the wire."""
+
+ProviderId: TypeAlias = str
+"""UNSTABLE: Unique identifier for a configurable LLM provider."""
+
+LlmProtocol: TypeAlias = Literal["anthropic", "openai", "azure", "vertex", "bedrock"] | str
+"""UNSTABLE: Well-known API protocol identifiers for LLM providers.
+
+- `anthropic`: Anthropic API protocol.
+- `openai`: OpenAI API protocol.
+- `azure`: Azure OpenAI API protocol.
+- `vertex`: Google Vertex AI API protocol.
+- `bedrock`: AWS Bedrock API protocol.
+"""
+
+SystemPromptMode: TypeAlias = Literal["append", "override"] | str
+"""How the Agent combines a Client-provided system prompt with its own instructions.
+
+- `append`: Add the content to the Agent's own instructions rather than replacing them.
+- `override`: Replace the Agent's built-in default instructions with the content.
+"""
+
+SessionConfigId: TypeAlias = str
+"""Unique identifier for a session configuration option."""
+
+SessionConfigValueId: TypeAlias = str
+"""Unique identifier for a session configuration option value."""
+
+SessionArchiveFilter: TypeAlias = Literal["exclude", "include", "only"] | str
+"""UNSTABLE: Which sessions `session/list` returns based on their archive state.
+
+- `exclude`: Only sessions that are not archived.
+- `include`: Both archived sessions and sessions that are not archived.
+- `only`: Only archived sessions.
+"""
+
+CursorId: TypeAlias = str
+"""UNSTABLE: Unique identifier for a session cursor within a session."""
+
+AuthState: TypeAlias = Literal["authenticated", "unauthenticated", "not_required", "unknown"] | str
+"""UNSTABLE: The Agent's overall authentication state.
+
+- `authenticated`: Credentials are configured.
+- `unauthenticated`: The user needs to sign in.
+- `not_required`: No authentication is needed, for example because the Agent uses a local
+  model.
+- `unknown`: The Agent cannot currently determine the state.
+"""
+
+SessionConfigOptionCategory: TypeAlias = (
+    Literal["mode", "model", "model_config", "speed", "thought_level"] | str
+)
+"""Semantic category for a session configuration option.
+
+- `mode`: Session mode selector.
+- `model`: Model selector.
+- `model_config`: Model-related configuration parameter.
+- `speed`: UNSTABLE: Response speed selector, such as a fast mode toggle.
+- `thought_level`: Thought/reasoning level selector.
+"""
+
+SessionConfigGroupId: TypeAlias = str
+"""Unique identifier for a session configuration option value group."""
+
+SessionStatus: TypeAlias = Literal["open", "saved"] | str
+"""UNSTABLE: Whether the Agent has a session in memory, as reported by `session/status`.
+
+- `open`: The Agent has the session in memory, for any connection.
+- `saved`: The Agent knows the session and can resume it, but does not have it in memory.
+"""
+
+ErrorCode: TypeAlias = int
+"""Predefined error codes for common JSON-RPC and ACP-specific errors.
+
+- `-32700`: **Parse error**:
+- `-32600`: **Invalid request**:
+- `-32601`: **Method not found**:
+- `-32602`: **Invalid params**:
+- `-32603`: **Internal error**:
+- `-32800`: **Request cancelled**:
+- `-32000`: **Authentication required**:
+- `-32002`: **Resource not found**:
+- `-32022`: **Unsupported protocol version**:
+"""
+
+MessageId: TypeAlias = str
+"""Identifier for a message, unique among messages of the same type within a session."""
+
+ExtResponse: TypeAlias = Any
+"""Allows for sending an arbitrary response to an extension request that is not part of the ACP
+spec.
+"""
+
 MessageMcpResponse: TypeAlias = MessageMcpResultResponse | MessageMcpErrorResponse
 """UNSTABLE: The successful outer ACP `mcp/message` response carries exactly one inner MCP
 outcome: an opaque result (including JSON null), or an MCP error.
+"""
+
+PlanId: TypeAlias = str
+"""Unique identifier for a plan within a session."""
+
+PlanEntryPriority: TypeAlias = Literal["high", "medium", "low"] | str
+"""Priority levels for plan entries.
+
+- `high`: High priority task.
+- `medium`: Medium priority task.
+- `low`: Low priority task.
+"""
+
+NoticeSeverity: TypeAlias = Literal["info", "warning", "error"] | str
+"""Severity hint for a session notice.
+
+- `info`: Informational notice.
+- `warning`: Warning notice.
+- `error`: Error notice.
+"""
+
+CompactionId: TypeAlias = str
+"""Unique identifier for a context compaction within a session."""
+
+CompactionStatus: TypeAlias = Literal["in_progress", "completed", "failed", "cancelled"] | str
+"""Lifecycle state of a context compaction.
+
+- `in_progress`: Compaction has started and has not finished.
+- `completed`: Compaction finished successfully.
+- `failed`: Compaction finished unsuccessfully.
+- `cancelled`: Compaction was cancelled before it finished.
 """
 
 CursorAnchor: TypeAlias = (
@@ -1736,6 +1674,68 @@ CursorAnchor: TypeAlias = (
     | OtherCursorAnchor
 )
 """UNSTABLE: Where a session cursor is, relative to an entity the Client holds."""
+
+CursorAnchorPosition: TypeAlias = Literal["before", "after"] | str
+"""UNSTABLE: On which side of the anchored entity a session cursor is.
+
+- `before`: The cursor is immediately before the entity.
+- `after`: The cursor is immediately after the entity.
+"""
+
+ExtNotification: TypeAlias = Any
+"""Allows either side to send an arbitrary notification that is not part of the ACP spec."""
+
+ProxySuccessorResponse: TypeAlias = Any
+"""UNSTABLE: Result of a `proxy/successor` request: the wrapped request's result, forwarded
+unchanged.
+"""
+
+McpConnectionId: TypeAlias = str
+"""EARLIER: A unique identifier for an active MCP-over-ACP connection."""
+
+PositionEncodingKind: TypeAlias = Literal["utf-16", "utf-32", "utf-8"] | str
+"""EARLIER: The encoding used for character offsets in positions.
+
+- `utf-16`: Character offsets count UTF-16 code units.
+- `utf-32`: Character offsets count Unicode code points.
+- `utf-8`: Character offsets count UTF-8 code units (bytes).
+"""
+
+NesSuggestionId: TypeAlias = str
+"""EARLIER: Unique identifier for an NES suggestion."""
+
+NesTriggerKind: TypeAlias = Literal["automatic", "diagnostic", "manual"] | str
+"""EARLIER: What triggered the suggestion request.
+
+- `automatic`: Triggered by user typing or cursor movement.
+- `diagnostic`: Triggered by a diagnostic appearing at or near the cursor.
+- `manual`: Triggered by an explicit user action (keyboard shortcut).
+"""
+
+NesRejectReason: TypeAlias = Literal["rejected", "ignored", "replaced", "cancelled"] | str
+"""EARLIER: The reason a suggestion was rejected.
+
+- `rejected`: The user explicitly dismissed the suggestion.
+- `ignored`: The suggestion was shown but the user continued editing without interacting.
+- `replaced`: The suggestion was superseded by a newer suggestion.
+- `cancelled`: The request was cancelled before the agent returned a response.
+"""
+
+NesDiagnosticSeverity: TypeAlias = Literal["error", "warning", "information", "hint"] | str
+"""EARLIER: Severity of a diagnostic.
+
+- `error`: An error.
+- `warning`: A warning.
+- `information`: An informational message.
+- `hint`: A hint.
+"""
+
+TextDocumentSyncKind: TypeAlias = Literal["full", "incremental"] | str
+"""EARLIER: How the agent wants document changes delivered.
+
+- `full`: Client sends the entire file content on each change.
+- `incremental`: Client sends only the changed ranges.
+"""
 
 
 def text(string: str) -> TextContent:

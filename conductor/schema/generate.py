@@ -29,6 +29,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -150,10 +151,10 @@ def outputs() -> dict[Path, str]:
         items[version] = Reader(merged(newest, earlier)).items
         methods[version] = methods_of(earlier, earlier=True) | methods_of(newest, earlier=False)
     shared = alike(items, methods)
-    texts = {HERE / "common.py": types_module(None, {n: items[2][n] for n in shared}, {})}
+    texts = {HERE / "common.py": types_module(None, {n: items[2][n] for n in shared})}
     for version, found in items.items():
         own = {name: item for name, item in found.items() if name not in shared}
-        texts[HERE / f"v{version}.py"] = types_module(version, own, found)
+        texts[HERE / f"v{version}.py"] = types_module(version, own)
     texts[HERE / "methods.py"] = methods_module(methods)
     header = _HEADER.format(title="For type checkers: the types of `on`, by method.", more="")
     stub = HERE.parent / "proxy" / "method_types.pyi"
@@ -583,14 +584,14 @@ def in_order(fields: Iterable[Field]) -> list[Field]:
 # --- writing Python ---
 
 
-def types_module(
-    version: int | None, items: dict[str, Item], every: dict[str, Item]
-) -> Iterator[str]:
-    """Yield the text of a module of types; `every` are those of the version, in common or not."""
+def types_module(version: int | None, items: dict[str, Item]) -> Iterator[str]:
+    """Yield the text of a module of types."""
     classes = [item for item in items.values() if isinstance(item, Class)]
     classes.sort(key=lambda cls: cls.base in items)
-    aliases = [item for item in items.values() if not isinstance(item, Class)]
-    scalars = [a for a in aliases if not _needs(a, every or items)]
+    aliases = {name: item for name, item in items.items() if not isinstance(item, Class)}
+    needs = {
+        name: {*re.findall(r"\w+", item.text)} & aliases.keys() for name, item in aliases.items()
+    }
     title = f"The types of ACP protocol version {version}, in addition to those of `common`."
     yield _HEADER.format(
         title=title if version else "The types that are the same in all versions of ACP.",
@@ -611,25 +612,11 @@ is preserved. `ABSENT` is the default where an absent member differs from null.
     listed = "\n".join(textwrap.wrap(listed, 96, initial_indent="    ", subsequent_indent="    "))
     yield f"\n# fmt: off\n__all__ = [\n{listed},\n]\n# fmt: on\n"
     yield "__all__ += common.__all__\n\n" if version else "\n"
-    for alias in scalars:
-        yield from _alias(alias)
     for cls in classes:
         yield from _class(cls)
-    late = [alias for alias in aliases if alias not in scalars]
-    while late:  # in the order of what they refer to
-        names = {item.name for item in late}
-        ready = [item for item in late if not _needs(item, names)]
-        if not ready:
-            raise ValueError(f"circular: {sorted(names)}")
-        for alias in ready:
-            yield from _alias(alias)
-        late = [item for item in late if item not in ready]
+    for name in TopologicalSorter(needs).static_order():
+        yield from _alias(aliases[name])
     yield "" if version else _TEXT
-
-
-def _needs(alias: Item, names: Iterable[str]) -> bool:
-    """Whether the definition of an alias refers to one of these."""
-    return not {*re.findall(r"\w+", alias.text)}.isdisjoint({*names} - {alias.name})
 
 
 def _alias(alias: Item) -> Iterator[str]:

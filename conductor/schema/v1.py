@@ -82,46 +82,6 @@ __all__ = [
 # fmt: on
 __all__ += common.__all__
 
-ToolCallStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed"] | str
-"""Execution status of a tool call.
-
-- `pending`: The tool call hasn't started running yet because the input is either streaming or
-  we're awaiting approval.
-- `in_progress`: The tool call is currently running.
-- `completed`: The tool call completed successfully.
-- `failed`: The tool call failed with an error.
-"""
-
-RequestId: TypeAlias = int | str | None
-"""JSON RPC Request Id"""
-
-SessionModeId: TypeAlias = str
-"""Unique identifier for a Session Mode."""
-
-StopReason: TypeAlias = (
-    Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"] | str
-)
-"""Reasons why an agent stops processing a prompt turn.
-
-- `end_turn`: The turn ended successfully.
-- `max_tokens`: The turn ended because the agent reached the maximum number of tokens.
-- `max_turn_requests`: The turn ended because the agent reached the maximum number of allowed
-  agent requests between user turns.
-- `refusal`: The turn ended because the agent refused to continue.
-- `cancelled`: The turn was cancelled by the client via `session/cancel`.
-"""
-
-ElicitationContentValue: TypeAlias = str | int | float | bool | list[str]
-"""Allowed wire representations for `ElicitationContentValue`."""
-
-PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed"] | str
-"""Status of a plan entry in the execution flow.
-
-- `pending`: The task has not started yet.
-- `in_progress`: The task is currently being worked on.
-- `completed`: The task has been successfully completed.
-"""
-
 
 @define(eq=False, repr=False)
 class WriteTextFileRequest(Extensible, Params["WriteTextFileResponse"]):
@@ -1753,6 +1713,16 @@ class AgentThoughtChunk(ContentChunk):
     session_update: ClassVar[Literal["agent_thought_chunk"]] = "agent_thought_chunk"
 
 
+ToolCallStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed"] | str
+"""Execution status of a tool call.
+
+- `pending`: The tool call hasn't started running yet because the input is either streaming or
+  we're awaiting approval.
+- `in_progress`: The tool call is currently running.
+- `completed`: The tool call completed successfully.
+- `failed`: The tool call failed with an error.
+"""
+
 ToolCallContent: TypeAlias = Content | Diff | Terminal | SessionReference | OtherToolCallContent
 """Content produced by a tool call."""
 
@@ -1768,6 +1738,9 @@ CreateElicitationRequest: TypeAlias = (
     ElicitationFormMode | ElicitationUrlMode | OtherCreateElicitationRequest
 )
 """Request from the agent to elicit structured user input."""
+
+RequestId: TypeAlias = int | str | None
+"""JSON RPC Request Id"""
 
 ElicitationPropertySchema: TypeAlias = (
     StringPropertySchema
@@ -1786,6 +1759,9 @@ InitialSessionConfigOption: TypeAlias = (
     InitialSessionConfigBoolean | InitialSessionConfigValue | OtherInitialSessionConfigOption
 )
 """UNSTABLE: An initial value for a config option, sent on session setup requests."""
+
+SessionModeId: TypeAlias = str
+"""Unique identifier for a Session Mode."""
 
 SetSessionConfigOptionRequest: TypeAlias = (
     SetSessionConfigBooleanRequest
@@ -1807,6 +1783,19 @@ SessionConfigSelectOptions: TypeAlias = (
 )
 """Possible values for a session configuration option."""
 
+StopReason: TypeAlias = (
+    Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"] | str
+)
+"""Reasons why an agent stops processing a prompt turn.
+
+- `end_turn`: The turn ended successfully.
+- `max_tokens`: The turn ended because the agent reached the maximum number of tokens.
+- `max_turn_requests`: The turn ended because the agent reached the maximum number of allowed
+  agent requests between user turns.
+- `refusal`: The turn ended because the agent refused to continue.
+- `cancelled`: The turn was cancelled by the client via `session/cancel`.
+"""
+
 RequestPermissionOutcome: TypeAlias = (
     CancelledPermissionOutcome | SelectedPermissionOutcome | OtherRequestPermissionOutcome
 )
@@ -1819,6 +1808,9 @@ CreateElicitationResponse: TypeAlias = (
     | OtherCreateElicitationResponse
 )
 """Response from the client to an elicitation request."""
+
+ElicitationContentValue: TypeAlias = str | int | float | bool | list[str]
+"""Allowed wire representations for `ElicitationContentValue`."""
 
 SessionUpdate: TypeAlias = (
     UserMessageChunk
@@ -1845,6 +1837,14 @@ SessionUpdate: TypeAlias = (
     | OtherSessionUpdate
 )
 """Different types of updates that can be sent during session processing."""
+
+PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed"] | str
+"""Status of a plan entry in the execution flow.
+
+- `pending`: The task has not started yet.
+- `in_progress`: The task is currently being worked on.
+- `completed`: The task has been successfully completed.
+"""
 
 PlanUpdateContent: TypeAlias = PlanItems | PlanMarkdown | OtherPlanUpdateContent
 """Updated content for a plan."""

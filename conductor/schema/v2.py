@@ -89,73 +89,6 @@ __all__ = [
 # fmt: on
 __all__ += common.__all__
 
-ToolCallStatus: TypeAlias = (
-    Literal["pending", "in_progress", "paused", "completed", "failed", "cancelled"] | str
-)
-"""Execution status of a tool call.
-
-- `pending`: The tool call hasn't started running yet, for example because its input is
-  streaming, it is awaiting approval, or it is scheduled to run later.
-- `in_progress`: The tool call is currently running.
-- `paused`: The tool call has started, is not running now, and will not continue until
-  something resumes it.
-- `completed`: The tool call completed successfully.
-- `failed`: The tool call failed with an error.
-- `cancelled`: The tool call was cancelled before it completed.
-"""
-
-MediaType: TypeAlias = str
-"""An Internet media type identifying the format of protocol content."""
-
-IconTheme: TypeAlias = Literal["light", "dark"] | str
-"""Theme an icon is designed for.
-
-- `light`: Icon designed for light backgrounds.
-- `dark`: Icon designed for dark backgrounds.
-"""
-
-DiffFileType: TypeAlias = Literal["text", "binary", "directory", "symlink"] | str
-"""Kind of file content represented by a diff change.
-
-- `text`: Text content.
-- `binary`: Binary or otherwise non-text content.
-- `directory`: Directory entry.
-- `symlink`: Symbolic link.
-"""
-
-AbsolutePath: TypeAlias = str
-"""An absolute filesystem path used by the protocol."""
-
-DiffPatchFormat: TypeAlias = Literal["git_patch"] | str
-"""Text patch format used by `DiffPatch`.
-
-- `git_patch`: One or more `diff --git` sections in Git's `--patch` (`-p`) text format.
-"""
-
-RequestId: TypeAlias = int | str
-"""A JSON-RPC request ID: a string or an integer."""
-
-SessionListCursor: TypeAlias = str
-"""An opaque cursor used to paginate `session/list` results."""
-
-IdempotencyKey: TypeAlias = str
-"""A key the Client generates to identify one `session/prompt` submission across attempts."""
-
-ErrorData: TypeAlias = Any
-"""Schema for the `data` field of an error: the shapes ACP defines, or any other value."""
-
-ElicitationContentValue: TypeAlias = Any
-"""Allowed wire representations for `ElicitationContentValue`."""
-
-PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"] | str
-"""Status of a plan entry in the execution flow.
-
-- `pending`: The task has not started yet.
-- `in_progress`: The task is currently being worked on.
-- `completed`: The task has been successfully completed.
-- `cancelled`: The task was cancelled before it completed.
-"""
-
 
 @define(eq=False, repr=False)
 class RequestPermissionRequest(Extensible, Params["RequestPermissionResponse"]):
@@ -1983,6 +1916,21 @@ RequestPermissionSubject: TypeAlias = (
 )
 """The operation requiring permission."""
 
+ToolCallStatus: TypeAlias = (
+    Literal["pending", "in_progress", "paused", "completed", "failed", "cancelled"] | str
+)
+"""Execution status of a tool call.
+
+- `pending`: The tool call hasn't started running yet, for example because its input is
+  streaming, it is awaiting approval, or it is scheduled to run later.
+- `in_progress`: The tool call is currently running.
+- `paused`: The tool call has started, is not running now, and will not continue until
+  something resumes it.
+- `completed`: The tool call completed successfully.
+- `failed`: The tool call failed with an error.
+- `cancelled`: The tool call was cancelled before it completed.
+"""
+
 ToolCallContent: TypeAlias = Content | Diff | Terminal | SessionReference | OtherToolCallContent
 """Content produced by a tool call."""
 
@@ -1997,16 +1945,47 @@ ContentBlock: TypeAlias = (
 )
 """Content blocks represent displayable information in the Agent Client Protocol."""
 
+MediaType: TypeAlias = str
+"""An Internet media type identifying the format of protocol content."""
+
+IconTheme: TypeAlias = Literal["light", "dark"] | str
+"""Theme an icon is designed for.
+
+- `light`: Icon designed for light backgrounds.
+- `dark`: Icon designed for dark backgrounds.
+"""
+
 EmbeddedResourceResource: TypeAlias = TextResourceContents | BlobResourceContents
 """Resource content that can be embedded in a message."""
 
 DiffChange: TypeAlias = DiffAdd | DiffDelete | DiffModify | DiffMove | DiffCopy | OtherDiffChange
 """One file-level change described by a `Diff`."""
 
+DiffFileType: TypeAlias = Literal["text", "binary", "directory", "symlink"] | str
+"""Kind of file content represented by a diff change.
+
+- `text`: Text content.
+- `binary`: Binary or otherwise non-text content.
+- `directory`: Directory entry.
+- `symlink`: Symbolic link.
+"""
+
+AbsolutePath: TypeAlias = str
+"""An absolute filesystem path used by the protocol."""
+
+DiffPatchFormat: TypeAlias = Literal["git_patch"] | str
+"""Text patch format used by `DiffPatch`.
+
+- `git_patch`: One or more `diff --git` sections in Git's `--patch` (`-p`) text format.
+"""
+
 CreateElicitationRequest: TypeAlias = (
     ElicitationFormMode | ElicitationUrlMode | OtherCreateElicitationRequest
 )
 """Request from the Agent to elicit structured user input."""
+
+RequestId: TypeAlias = int | str
+"""A JSON-RPC request ID: a string or an integer."""
 
 ElicitationPropertySchema: TypeAlias = (
     StringPropertySchema
@@ -2026,6 +2005,9 @@ InitialSessionConfigOption: TypeAlias = (
 )
 """UNSTABLE: An initial value for a config option, sent on session setup requests."""
 
+SessionListCursor: TypeAlias = str
+"""An opaque cursor used to paginate `session/list` results."""
+
 ReplayFrom: TypeAlias = ReplayFromStart | OtherReplayFrom
 """Inclusive cursor describing where replayed session history begins."""
 
@@ -2035,6 +2017,9 @@ SetSessionConfigOptionRequest: TypeAlias = (
     | OtherSetSessionConfigOptionRequest
 )
 """Request parameters for setting a session configuration option."""
+
+IdempotencyKey: TypeAlias = str
+"""A key the Client generates to identify one `session/prompt` submission across attempts."""
 
 AuthMethod: TypeAlias = AuthMethodTerminal | AuthMethodAgent | OtherAuthMethod
 """Describes an available authentication method."""
@@ -2069,6 +2054,9 @@ BackgroundWork: TypeAlias = (
 )
 """One piece of work running independently of the session's foreground work."""
 
+ErrorData: TypeAlias = Any
+"""Schema for the `data` field of an error: the shapes ACP defines, or any other value."""
+
 RequestPermissionOutcome: TypeAlias = (
     CancelledPermissionOutcome | SelectedPermissionOutcome | OtherRequestPermissionOutcome
 )
@@ -2082,8 +2070,20 @@ CreateElicitationResponse: TypeAlias = (
 )
 """Response from the Client to an elicitation request."""
 
+ElicitationContentValue: TypeAlias = Any
+"""Allowed wire representations for `ElicitationContentValue`."""
+
 PlanUpdateContent: TypeAlias = PlanItems | PlanMarkdown | OtherPlanUpdateContent
 """Updated content for a plan."""
+
+PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"] | str
+"""Status of a plan entry in the execution flow.
+
+- `pending`: The task has not started yet.
+- `in_progress`: The task is currently being worked on.
+- `completed`: The task has been successfully completed.
+- `cancelled`: The task was cancelled before it completed.
+"""
 
 InitializeProxyRequest: TypeAlias = InitializeRequest
 """UNSTABLE: Request parameters for `proxy/initialize`."""

@@ -105,19 +105,6 @@ async def test_a_cancelled_reader_leaves_all_bytes_for_the_next(served, nursery,
     assert chunks == [b"later"]
 
 
-async def test_a_writer_can_wait_after_another_was_cancelled(served, nursery, pipes):
-    end, _ours, other = pipes()
-    fill(end)
-    with trio.CancelScope() as scope:
-        nursery.start_soon(cancel_when_all_wait, scope)
-        await end.write_each(pytest.fail)
-    assert scope.cancelled_caught
-
-    os.read(other, 1 << 20)
-    with trio.fail_after(PATIENCE):
-        await end.write_each(lambda: end.write_now([b"x"]) == 1)
-
-
 async def test_closing_the_descriptor_of_a_reader_ends_its_stream(served, nursery, pipes):
     end, _ours, _other = pipes()
     nursery.start_soon(call_when_all_wait, end.close_reading)

@@ -63,10 +63,13 @@ _ESCAPE: Final = (
 and MIME, and terminal colours (escaped or not)."""
 
 KEY_NAME: Final = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
+_NO_END: Final = r'(?:[^"\\E -]|\\[^"]|E[^"\\N-]|EN[^"\\D-])'
 PRIVATE_KEY: Final = (
-    rf'-{{4,5}} ?BEGIN {KEY_NAME}(?:-?(?:[^"\\-]|\\[^"]))*(?:-{{4,5}} ?END {KEY_NAME})?'
+    rf"-{{4,5}} ?BEGIN {KEY_NAME}"
+    rf'(?:[^"\\-]|\\[^"]|-{{1,3}}(?:[^"\\-]|\\[^"])|-{{4,}} ?{_NO_END})*'
+    rf"(?:-{{4,5}} ?END {KEY_NAME})?"
 )
-"""A key without its end goes on to the end of the text or JSON string, or to two dashes."""
+"""A key without its end goes on to the end of the text or of the JSON string."""
 URL_PASSWORD: Final = r"""://[^\s:/?#@"\\]*:(?P<secret>[^\s/"'<>\\]{3,})@"""
 _CONTEXTS: Final[Mapping[bytes, str]] = {
     b"-----BEGIN ": PRIVATE_KEY,

@@ -46,10 +46,7 @@ def test_terminal_sequences_of_a_client_are_not_removed():
     "line",
     [
         b'{"jsonrpc":"2.0","id":5,"method":"x","params":7}',
-        b'{"id":1,"method":"x"}',
-        b"7",
         b"[]",
-        b"{}",
         b'{"jsonrpc":"2.0","id":1.5,"method":"x"}',
         b"[%b1]" % (b"1," * 3_000_000),
         b'{"jsonrpc":"2.0","id":1,"method":"x","result":{}}',
@@ -151,8 +148,6 @@ def test_a_message_after_terminal_escapes_is_routed(prefix):
     [
         b'{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":"x"}}',
         b'{"jsonrpc":"2.0","id":1,"error":{"message":"no code"}}',
-        b'{"jsonrpc":"2.0","id":1,"error":"text"}',
-        b'{"jsonrpc":"1.0","id":1,"result":1}',
         b'{"id":1,"result":1}',
         b'{"jsonrpc":"2.0","id":1,"result":{"cut',
         b'{"jsonrpc":"2.0","id":1,"result":"\xff"}',

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from conductor.secrets.finder import PATTERNS, HeldTail, SecretFinder
+from conductor.secrets.masking import redact
 
 
 def key(name="RSA PRIVATE KEY", size=1190, width=64):
@@ -76,6 +77,15 @@ def test_lines_of_a_key_may_be_in_escaped_json(secrets):
 
     assert leaked(["", *lines, ""], shown) == []
     assert shown.startswith('{"stdout": "some of it:\\n[redacted:')
+
+
+@pytest.mark.parametrize("header", ["Comment: a -- b", "DEK-Info: AES-128-CBC,A", "------ x", "-"])
+def test_a_key_with_a_header_is_masked_to_its_end(secrets, header):
+    begin, *lines = KEYS["rsa"]
+    text = "\n".join([begin, header, "", *lines])
+
+    assert secrets.redact(f"a {text} b") == "a [redacted:private-key:1] b"
+    assert redact(f"a {text} b") == redact(json.dumps(f"a {text} b"))[1:-1] == "a *** b"
 
 
 def test_a_key_without_its_end_goes_on_to_the_end(secrets):

@@ -20,11 +20,6 @@ async def two(**handlers):
         yield endpoint, other
 
 
-async def test_a_request_is_answered():
-    async with two(double=lambda params: 2 * params["n"]) as (endpoint, _):
-        assert await endpoint.request("double", {"n": 21}) == 42
-
-
 async def test_a_request_without_a_handler_is_refused():
     async with two() as (endpoint, _):
         with pytest.raises(RequestError, match="Method not found"):

@@ -16,10 +16,10 @@ from conductor.adapters.negotiated import Announced
 __all__ = ["EDITOR_REQUESTS", "Behaviour", "is_known_to"]
 
 Behaviour: TypeAlias = Literal[
-    "refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind", "loose_set_ups"
+    "lose_late_messages", "hide_plans", "options_by_kind", "loose_set_ups"
 ]
-"""`refuse_late_updates`: an update outside of a turn is shown as an error, or lost.
-`lose_late_questions`: a permission request outside of a turn is neither shown nor answered.
+"""`lose_late_messages`: updates and permission requests outside of a turn are neither shown nor
+answered.
 `hide_plans`: a permission request is shown without its content.
 `options_by_kind`: of the options of a permission request, one of each kind can be chosen.
 `loose_set_ups`: declarations of MCP servers are sent as the user has written them, and an empty
@@ -31,13 +31,7 @@ _KNOWN_CLIENTS: Final[Mapping[str, set[Behaviour]]] = {
     # 19.22.0: what comes between turns is dropped; an option is a key of its kind, labelled by the
     # kind, and content other than a diff is not shown (tried). Users declare MCP servers in Lua:
     # `env = {K = "v"}` is an object, an empty table `{}`.
-    "codecompanion*": {
-        "refuse_late_updates",
-        "lose_late_questions",
-        "hide_plans",
-        "options_by_kind",
-        "loose_set_ups",
-    },
+    "codecompanion*": {"lose_late_messages", "hide_plans", "options_by_kind", "loose_set_ups"},
     # 0.1.15, 0.19.1: asks with the title alone, for yes or no: the first option of a kind (tried).
     "acpx": {"hide_plans", "options_by_kind"},
     # avante.nvim of August 2026 tells no name: each option has a button, but what is sent is the

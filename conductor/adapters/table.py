@@ -96,7 +96,7 @@ def _options_of_elicitation(client: Announced, agent: Announced | None) -> dict[
 
 
 def _options_of_turn_updates(client: Announced, agent: Announced | None) -> dict[str, Any]:
-    return {"questions": True} if is_known_to(client, "lose_late_questions") else {}
+    return {"questions": True} if is_known_to(client, "lose_late_messages") else {}
 
 
 def _lacks_boolean_options(client: Announced, agent: Announced | None) -> bool:
@@ -268,7 +268,7 @@ ADAPTERS: Final = (
         agent="sends updates between turns",
         effect="keeps them until the next prompt, and questions that the client loses, too",
         is_needed=lambda client, _: (
-            client.version == 1 and is_known_to(client, "refuse_late_updates")
+            client.version == 1 and is_known_to(client, "lose_late_messages")
         ),
         options=_options_of_turn_updates,
     ),

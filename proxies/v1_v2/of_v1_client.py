@@ -156,10 +156,6 @@ class OfV1Client(Side[_V1ClientSession]):
         else:
             result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
-        if method in ("session/new", "session/fork"):
-            # a restarted agent may give an id again that it has given before
-            session = self.sessions[id]
-            session.shown = self._nothing_shown(session.shown)
         commands = result.get("availableCommands")
         shown = self.sessions[id].shown
         if commands is not None:

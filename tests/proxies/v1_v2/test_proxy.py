@@ -604,6 +604,22 @@ async def test_a_slash_command_of_a_proxy_behind_it_is_answered(chain, version):
     assert "I am a proxy" in json.dumps(updates(client))
 
 
+async def test_a_slash_command_in_a_turn_is_answered_at_once(chain):
+    agent, go_on = agent_of(2), trio.Event()
+
+    async def wait(session):
+        await go_on.wait()
+
+    agent.turns = [["begun", wait]]
+    async with chain(V1V2(2), Sees(), agent, strict=True) as client, trio.open_nursery() as tasks:
+        session = await opened(client, 1)
+        tasks.start_soon(client.prompt, session, "go")
+        await client.transcript.wait("session/update agent_message_chunk")
+        with trio.fail_after(10):
+            assert (await client.prompt(session, "/name"))["stopReason"] == "end_turn"
+        go_on.set()
+
+
 async def test_two_of_them_give_the_client_what_the_agent_says(chain):
     call = {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Edit", "kind": "edit"}
     diff = {"type": "diff", "path": "/a.txt", "oldText": "one\n", "newText": "two"}

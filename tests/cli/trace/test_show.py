@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
 from support.peers.process import ROOT
+from support.raw_json import compact
 from support.trace_records import TraceScript
 
 from cli.conftest import COMMAND, PATIENCE
 from conductor.cli.terminal_text import cell_width
 from conductor.cli.trace.command import command
 from conductor.cli.trace.lines import TraceLines
+from conductor.cli.trace.reading import followed_records
 from conductor.tracing.record_filter import RecordFilter
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
@@ -186,6 +189,26 @@ def test_follow_shows_what_is_added_until_a_signal(tmp_path):
     assert process.wait(PATIENCE) == 130
     process.stdout.close()
     assert ['"first"' in seen[1], '"second"' in seen[2]] == [True, True]
+
+
+def test_follow_waits_for_a_file_and_goes_on_in_the_one_that_gets_its_name(tmp_path):
+    path, texts = tmp_path / "t.jsonl", []
+
+    def add(text):
+        line = compact({"type": "stderr", "ts": 0, "component": "notes", "text": text}) + "\n"
+        with path.open("a") as file:
+            file.write(line)
+
+    def rename():
+        add("two")
+        path.rename(tmp_path / "t.jsonl.1")
+
+    actions = [lambda: None, lambda: add("one"), rename, lambda: add("three")]
+    with suppress(IndexError):  # after the last action
+        for each in followed_records(str(path), lambda: actions.pop(0)()):
+            texts.append(each.text)  # noqa: PERF401: the reading does not end
+
+    assert texts == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize("name", ["shwo", "sho"])

@@ -189,37 +189,3 @@ def test_a_program_describes_itself(start):
         "  --mark str (required)",
         "  --count int",
     ]
-
-
-WRONG = """version: 1
-proxies:
-  - use: ./mark.py:Mark
-    with:
-      mark: m
-      count: many
-      colour: red
-agent:
-  use: test-agent
-"""
-
-SHOWN = """wrong.yaml:6:14: error: count: expected a whole number, found `many`
-   |       count: many
-   |              ^^^^
-
-wrong.yaml:7:7: error: unknown option `colour`
-   |       colour: red
-   |       ^^^^^^
-"""
-
-
-def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
-    initialize = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
-    files = {"wrong.yaml": WRONG}
-    run = ("-m", "conductor", "run", "--on-start-failure", "error", "wrong.yaml")
-    result = start(*run, files=files, messages=[initialize])
-
-    (answer,) = sent(result)
-    assert result.returncode == 3
-    message = answer["error"]["message"]
-    assert message.startswith("component 'Mark' did not start: its options are wrong\n")
-    assert SHOWN.replace("\n\n", "\n") in message

@@ -32,16 +32,6 @@ def test_a_batch_is_answered_as_one_array_in_the_order_of_its_members():
     assert [event[0] for event in desk.heard] == ["request", "notification", "request"]
 
 
-def test_a_batch_answered_during_routing_is_answered_once():
-    desk = client()
-    desk.on_request = lambda call, method, params: desk.connection.respond(call, b"1", None)
-
-    desk.feed(b'[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]')
-
-    answer = {"jsonrpc": "2.0", "id": 1, "result": 1}
-    assert desk.replies() == [[answer, answer]]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -56,15 +46,6 @@ def test_a_batch_without_requests_is_not_answered(line):
     desk.feed(line)
 
     assert desk.replies() == []
-
-
-def test_an_unanswered_batch_does_not_delay_other_responses():
-    desk = client()
-    desk.feed(b'[{"jsonrpc":"2.0","id":1,"method":"a"}]', b'{"jsonrpc":"2.0","id":2,"method":"b"}')
-
-    desk.connection.respond(desk.asked[1], b"2", None)
-
-    assert desk.replies() == [{"jsonrpc": "2.0", "id": 2, "result": 2}]
 
 
 def test_responses_in_a_batch_are_matched_one_by_one():
@@ -99,15 +80,6 @@ def test_the_members_of_a_batch_are_routed_in_steps(before, member):
     replies = desk.replies()
     assert [len(reply) for reply in replies if type(reply) is list] == [2000]
     assert len(replies) == 2
-
-
-def test_the_rest_of_a_batch_is_routed_at_the_end_of_the_stream():
-    desk = client()
-
-    desk.connection.feed(b"[%b]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 300))
-    desk.connection.end()
-
-    assert len(desk.heard) == 300
 
 
 def test_a_batch_over_the_limit_is_refused_as_a_whole():

@@ -33,7 +33,6 @@ from conductor.errors import ComponentError
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
-from conductor.routing.stage import EVERY, Stage, StageMethod
 
 if TYPE_CHECKING:
     from conductor.chain.session_chains import SessionChains
@@ -53,7 +52,7 @@ _CANCEL_TIMEOUT = 2.0
 """Seconds that agents have to end their turns after the cancellation, at most `stop_timeout`. Those
 that react take much less: they abort a request to their model, and kill a command."""
 _CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds between two checks whether the client still reads."""
+"""Seconds between two checks whether the client still reads, and has its answers."""
 _KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
 """Seconds that components have to end after SIGKILL; a process with pipes that other processes hold
 open takes two. The second is for a second stop request (`kill`)."""
@@ -66,29 +65,6 @@ _MAX_CLEANUP: Final = 1.0
 """Seconds of the last part of a plugin's time, for its clean-up after the cancellation."""
 
 log: Final = get_logger(component="conductor")
-
-
-class _ToClient(Stage):
-    """Calls a function after each message to the client: a turn may have ended."""
-
-    __slots__ = ("_sent",)
-
-    name = "shutdown"
-    sent: frozenset[str] = EVERY
-    received: frozenset[str] = EVERY
-
-    def __init__(self, sent: Callable[[], None]) -> None:
-        self._sent = sent
-
-    def takes(self, kind: StageMethod, method: str) -> bool:
-        return kind in ("send_notification", "send_batch", "send_response")
-
-    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
-        return self._pass_on
-
-    def _pass_on(self, forward: Callable[..., None], *message: object) -> None:
-        forward(*message)
-        self._sent()
 
 
 class Shutdown(msgspec.Struct, eq=False):
@@ -107,7 +83,6 @@ class Shutdown(msgspec.Struct, eq=False):
         """Count the time from now: EOF from the client, or another reason to end."""
         if self._began is None:
             self._began = trio.current_time()
-            self.client.link.plain.insert(_ToClient(self.client.flusher.made_room))
 
     def hurry(self) -> None:
         """Wait for nothing from now on, after the components were killed."""

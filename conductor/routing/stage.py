@@ -41,7 +41,6 @@ ORDER: Final = (
     "observed plugin",  # plugins.observed_plugin: shows all to `acp-conductor try`
     "trace context",  # telemetry.propagation: each hop has a span of its own
     "trace",  # routing.trace: it has what the neighbour sends, whatever becomes of it
-    "shutdown",  # chain.shutdown: the end of a chain waits for answers and ends of turns
     "session branches",  # routing.session_branches: each session has its chain
     "startup gate",  # chain.startup_gate: messages wait until the chain is initialized
     "detached client",  # chain.detached_client: messages for a client wait until it returns

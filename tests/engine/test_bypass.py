@@ -274,7 +274,7 @@ async def test_a_turn_behind_a_plugin_that_ends_the_chain_ends_at_once_with_its_
         chain.client.send({"method": "_break"})
 
         assert (await chain.wait_ended()).reason == "failed"
-        assert trio.current_time() == began
+        assert trio.current_time() - began < 1
         (end,) = await chain.client.receive_all()
         error = end.pop("error") if version == 1 else end["params"]["update"].pop("error")
         assert end == ({"id": 1} if version == 1 else state("idle", stopReason="error"))
@@ -321,7 +321,7 @@ async def test_the_turn_of_an_agent_plugin_is_answered_with_the_failure_that_end
 
         assert (await chain.client.receive())["error"]["data"]["component"] == "f"
         assert (await chain.wait_ended()).reason == "failed"
-        assert trio.current_time() == began
+        assert trio.current_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def run_isolated() -> NoReturn:
     if not line:
         sys.exit(0)  # EOF: the parent process has ended
     spec, role, withheld = parse_bootstrap_line(line)
-    recorder = ReportingRecorder("")
+    recorder = ReportingRecorder()
 
     def make() -> Sequence[Component]:
         components = build_components((spec,), mode=role)

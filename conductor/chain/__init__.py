@@ -16,6 +16,6 @@
 - `detached_client`: queues messages while the client is disconnected
 - `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
 - `login_methods`: authentication methods for the client, with `login_words` on its command line
-- `inner_chains`: chains in this process of a plugin that restarts, and of a second agent
+- `second_agent`: the chain of a second agent of a plugin
 - `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
 """

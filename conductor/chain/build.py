@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-import msgspec
-
 from conductor.chain.adapter_insertion import adapter_name, insert_adapters
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.components import ChainSpec, client_params
@@ -177,7 +175,7 @@ def open_agent_chain(
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
     """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `files`
     are those that the plugin may load."""
-    from conductor.chain.inner_chains import run_agent_chain
+    from conductor.chain.second_agent import run_agent_chain
 
     return run_agent_chain(spec_of, source, name=name, env=env, files=files)
 
@@ -280,8 +278,6 @@ def _components(
     patch_result = patch_result if role == "agent" else None
     if spec.use is not None and spec.isolate:
         return [_isolated_plugin(spec, role, patch_result)]
-    if spec.use is not None and spec.on_failure == "restart":
-        return [_restarted_plugin(spec, role, patch_result)]
     if spec.use is not None:
         return [_plugin_component(spec, role)]
     return [SupervisedComponent(spec, role, launcher_for(spec), patch_result)]
@@ -308,42 +304,22 @@ def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> P
     )
 
 
-def _restarted_plugin(
-    spec: ComponentSpec,
-    role: Literal["proxy", "agent"],
-    patch_result: Callable[[bytes], bytes] | None,
-) -> SupervisedComponent:
-    """The plugin in this process, behind a link (`on_failure: restart`)."""
-    from conductor.chain.inner_chains import plugin_endpoint
-    from conductor.plugins.loading import load_class_for_role
-
-    required = spec.required or load_class_for_role(spec, role).required
-    restarted = msgspec.structs.replace(spec, required=required)
-    launch = partial(plugin_endpoint, partial(_plugin_component, spec, role))
-    component = SupervisedComponent(restarted, role, launch, patch_result)
-    _read_plugin_info(component, required)
-    return component
-
-
 def _isolated_plugin(
     spec: ComponentSpec,
     role: Literal["proxy", "agent"],
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
-    """The plugin in a process of its own (`isolate: true`)."""
-    from conductor.plugins.isolation import as_isolated_process
+    """The plugin in a process of its own (`isolate: true`), which reports what is known only once
+    it has been made."""
+    from conductor.plugins.isolation import (
+        PluginInfoStage,
+        as_isolated_process,
+        parse_plugin_info,
+    )
+    from conductor.supervision.handler_reports import HandlerReports
 
     isolated = as_isolated_process(spec, role)
     component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
-    _read_plugin_info(component, spec.required)
-    return component
-
-
-def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
-    """Let the plugin behind the link report what is known only once it has been made."""
-    from conductor.plugins.isolation import PluginInfoStage, parse_plugin_info
-    from conductor.supervision.handler_reports import HandlerReports
-
     component.handler_reports = reports = HandlerReports()
     reports.watch(component.link)
 
@@ -354,9 +330,10 @@ def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
         elif info.failed is not None:
             component.set_end_cause(info.failed)
         else:
-            component.restart_policy.required = required or info.required
+            component.restart_policy.required = spec.required or info.required
 
     component.link.plain.insert(PluginInfoStage(read))
+    return component
 
 
 def component_secrets(spec: ComponentSpec, environ: Mapping[str, str]) -> list[str]:

@@ -127,15 +127,14 @@ def _key_conflicts(data: Mapping[str, Any], cls: type[ComponentItem]) -> list[Va
     if len(kinds) == 1:
         found += _inapplicable_keys(kinds[0], data)
         found += _tls_without_encryption(data)
-    if (
-        data.get("on_cancel_timeout") == "restart"
-        and kinds == ["use"]
-        and data.get("isolate") not in ("true", "yes", "on")
-        and data.get("on_failure") != "restart"
-    ):
-        help = "add `isolate: true` or `on_failure: restart`"
-        message = "a plugin in this process cannot be restarted by itself"
-        found.append(ValueIssue(message, help, path=("on_cancel_timeout",)))
+    if kinds == ["use"] and data.get("isolate") not in ("true", "yes", "on"):
+        help = "add `isolate: true`, which gives it a process of its own"
+        message = "a plugin in this process cannot be restarted"
+        found += [
+            ValueIssue(message, help, path=(key,))
+            for key in ("on_failure", "on_cancel_timeout")
+            if data.get(key) == "restart"
+        ]
     if data.get("on_failure") == "bypass" and data.get("required") in ("true", "yes", "on"):
         note = (("required",), "the chain must not run without this component")
         found.append(

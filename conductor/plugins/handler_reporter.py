@@ -1,9 +1,9 @@
-"""Reports the handlers of a plugin behind a link to the conductor, for its trace.
+"""Reports the handlers of an isolated plugin to the conductor, for its trace.
 
-The chain of the plugin (`isolate: true`, `on_failure: restart`) has a `ReportingRecorder` instead
-of one that keeps what passes. It remembers which request each handler has got, by its id on the
-connection, and sends the runs of handlers that ended in one turn of the event loop as one
-notification `PLUGIN_INFO`, which the conductor takes off the connection.
+The chain of an isolated plugin has a `ReportingRecorder` instead of one that keeps what passes. It
+remembers which request each handler has got, by its id on the connection, and sends the runs of
+handlers that ended in one turn of the event loop as one notification `PLUGIN_INFO`, which the
+conductor takes off the connection.
 """
 
 from __future__ import annotations
@@ -58,11 +58,9 @@ class _Arrivals(Stage):
 class ReportingRecorder(TraceRecorder):
     """Keeps nothing of what passes; `send_reports` sends which handlers have run."""
 
-    def __init__(self, chain: str, *, outer: TraceRecorder | None = None) -> None:
-        super().__init__(chain)
+    def __init__(self) -> None:
+        super().__init__("")
         self.add: Callable[[Entry], None] = _ignore
-        self.outer = outer
-        """The conductor's own `Tracer`, if the plugin runs in its process."""
         self._handled: list[HandlerReport] = []
         self._has_reports = trio.Event()
 
@@ -87,10 +85,7 @@ class ReportingRecorder(TraceRecorder):
         self._has_reports.set()
 
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """A log event. The start and the end of this chain are those of the plugin; what an
-        isolated plugin logs is in the trace as lines of its stderr."""
-        if self.outer is not None and fields.get("component", "conductor") != "conductor":
-            self.outer.logged(level, event, fields)
+        """What the plugin logs is in the trace as lines of its stderr."""
 
     async def send_reports(self, notify: Callable[[str, bytes], Awaitable[None]]) -> None:
         """Send reports with `notify`, until cancelled."""

@@ -185,11 +185,6 @@ class Component(Protocol):
         return self.kind == "plugin"
 
     @property
-    def records_causes(self) -> bool:
-        """Whether a trace has the links between what it receives and sends."""
-        return self.kind == "plugin"
-
-    @property
     def place(self) -> str | None:
         """Its place in the chain file, as `path:line:column`."""
         return None

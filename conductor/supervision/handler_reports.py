@@ -1,11 +1,11 @@
-"""Receiver for handler reports of a plugin behind a link, for the trace of the outer chain.
+"""Receiver for handler reports of an isolated plugin, for the trace of the outer chain.
 
     chain of the plugin ─▶ notification `PLUGIN_INFO` ─▶ `HandlerReports` ─▶ tracer outside
 
-The plugin runs in a chain of its own, in its process (`isolate: true`) or in this one
-(`on_failure: restart`). Both ends of the connection know a request by its id, so a report names the
-message without a mark in it. Handlers of notifications are not reported. The report of a request
-that waited for a restart names no message. `plugins.handler_reporter` is the other end.
+The plugin runs in a chain of its own, in its process. Both ends of the connection know a request by
+its id, so a report names the message without a mark in it. Handlers of notifications are not
+reported. The report of a request that waited for a restart names no message.
+`plugins.handler_reporter` is the other end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Supervisor of a component behind a link: starts, initializes, restarts and stops it.
 
-The component is a process, a connection to another machine, or a plugin that restarts in this
-process; `Endpoint` hides the difference. `component_run` serves one process from start to end,
+The component is a process, or a connection to another machine;
+`Endpoint` hides the difference. `component_run` serves one process from start to end,
 `restart_policy` decides what follows a failure, `replay` restores the sessions, `turn_enforcement`
 applies the timeouts of turns and requests. While a component restarts, messages to it wait in the
 link's queue; requests that it had not answered are answered at once with an error that names it,
@@ -98,10 +98,6 @@ class LinkComponent(Component):
     def has_handlers(self) -> bool:
         return self.handler_reports is not None
 
-    @property
-    def records_causes(self) -> bool:
-        return False
-
     def trace(self, tracer: Tracer) -> None:
         if self.handler_reports is not None:
             self.handler_reports.tracer = tracer
@@ -189,8 +185,6 @@ class SupervisedComponent(LinkComponent):
 
     @property
     def kind(self) -> Literal["plugin", "process", "remote"]:
-        if self.spec.use is not None:
-            return "plugin"
         return "remote" if is_remote(self.spec) else "process"
 
     @property

@@ -184,9 +184,7 @@ class TraceRecorder(Tracer):
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"
-            is_behind_link = each.kind == "plugin" and not each.records_causes
-            kind = "process" if is_behind_link else each.kind
-            self.components.append(TraceComponent(each.name, label, kind, each.place))
+            self.components.append(TraceComponent(each.name, label, each.kind, each.place))
         if components and components[-1].agent_port is not None:
             self.components.append(TraceComponent("successor", "Agent", "parent"))
         for each in components:

@@ -425,11 +425,12 @@ def test_a_proxy_may_be_restarted_when_it_holds_up_a_cancelled_turn(
 ) -> None:
     start = "version: 1\nagent: {run: [x]}\nproxies:\n  - {on_cancel_timeout: restart, "
 
-    for rest in ("run: [x]", "use: x, isolate: true", "use: x, on_failure: restart"):
+    for rest in ("run: [x]", "use: x, isolate: true"):
         assert chain(start + rest + "}\n").proxies[0].on_cancel_timeout == "restart"
-    assert "a plugin in this process cannot be restarted by itself" in diagnostics(
-        start + "use: x}\n"
-    )
+    for rest in ("use: x", "use: x, on_failure: restart"):
+        told = diagnostics(start + rest + "}\n")
+        assert "a plugin in this process cannot be restarted" in told
+        assert "add `isolate: true`" in told
 
 
 def test_names_of_the_registry_have_their_lock_file_and_registry(

@@ -14,7 +14,7 @@ from support.peers.process import agent, peak
 FAULTS = ("raise", "group", "exit", "interrupt", "task", "lifespan", "hang", "block", "flood")
 POINTS = ("start", "initialize", "session/new", "session/prompt", "session/update",
           "session/request_permission", "stop")  # fmt: skip
-HOW = ("inside", "restarted", "isolated")
+HOW = ("inside", "isolated")
 SESSION = {"cwd": "/", "mcpServers": []}
 LASTING = ("hang",)
 """A held lane stays held; a hanging `lifespan()` ends by `start_timeout` or `stop_timeout`."""
@@ -118,7 +118,7 @@ def cases():
 
 def is_short(how, fault, point):
     number = FAULTS.index(fault) + POINTS.index(point)
-    return number % 9 == 3 * HOW.index(how)
+    return number % 9 == 4 * HOW.index(how)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_plugin_fails(run_chain, tmp_path, how, fault, point):
     options = {"fault": fault, "at": point, "once": str(tmp_path / "once")}
     start = "2s" if fault in LASTING and point in ("start", "initialize") else "30s"
     spec = {"use": f"{tmp_path}/bad.py:Bad", "name": "bad", "with": options, "start_timeout": start}
-    spec |= {"restarted": {"on_failure": "restart"}, "isolated": {"isolate": True}}.get(how, {})
+    spec |= {"isolate": True} if how == "isolated" else {}
     last = {"run": agent("--back", "resume"), "name": "agent", "stop_timeout": "1s"}
     others = [agent("--proxy", "--name", name) for name in "ab"]
     editor = run_chain(last, others[0], spec | {"stop_timeout": "1s"}, others[1], log="error")

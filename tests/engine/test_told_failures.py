@@ -269,12 +269,12 @@ async def test_a_remote_client_is_told_without_details_of_this_machine():
             )
 
 
-async def test_a_restarted_plugin_tells_through_its_own_chain(tmp_path):
+async def test_an_isolated_plugin_tells_through_its_own_chain(tmp_path):
     (tmp_path / "exc.py").write_text(
         "from conductor.proxy import Proxy, on_text\n\n\nclass Exc(Proxy):\n    @on_text\n"
         "    async def shout(self, session, text):\n        return text.uper()\n"
     )
-    proxies = "[{use: ./exc.py:Exc, name: shouts, on_failure: restart}]"
+    proxies = "[{use: ./exc.py:Exc, name: shouts, isolate: true}]"
     (tmp_path / "chain.yaml").write_text(f"version: 1\nproxies: {proxies}\nagent: {{run: [x]}}\n")
     async with open_chain(tmp_path / "chain.yaml", FakeAgent(turns=[["a", "b"]])) as client:
         await talk(client, "a", capabilities=NOTICES)

@@ -1,4 +1,4 @@
-"""Handlers of requests in plugins behind a link are in the trace, each with its message."""
+"""Handlers of requests in isolated plugins are in the trace, each with its message."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from conductor.tracing.links import find_causes, is_same_message
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import HandlerRecord, RequestRecord
+
+pytestmark = pytest.mark.slow
 
 PLUGIN = """
 import attrs
@@ -28,14 +30,6 @@ class Shout(Proxy):
         await self.client.notify("_x/made", {})
         return await forward(request)
 """
-LINKED = pytest.mark.parametrize(
-    "keys",
-    [
-        "on_failure: restart",
-        pytest.param("isolate: true, on_failure: restart", marks=pytest.mark.slow),
-    ],
-    ids=["restarted", "isolated"],
-)
 
 
 @pytest.fixture
@@ -43,9 +37,9 @@ def traced(tmp_path):
     """A function that runs `session` with a client of the chain; it returns the records."""
     (tmp_path / "shout.py").write_text(PLUGIN)
 
-    async def run(keys, session):
+    async def run(session):
         file = tmp_path / "chain.yaml"
-        plugin = f"{{use: ./shout.py:Shout, {keys}}}"
+        plugin = "{use: ./shout.py:Shout, isolate: true}"
         chain = f"version: 1\nmcp_bridge: off\nproxies: [{plugin}]\nagent: {{use: test-agent}}\n"
         file.write_text(chain)
         entries = []
@@ -74,9 +68,8 @@ async def say(client):
     await client.prompt(session, "say one")
 
 
-@LINKED
-async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, keys, tmp_path):
-    records = await traced(keys, say)
+async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, tmp_path):
+    records = await traced(say)
 
     (run,) = (
         each
@@ -91,22 +84,15 @@ async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, key
     assert 0 <= run.waited < run.ts
 
 
-async def test_what_the_plugin_logs_is_in_the_trace(traced):
-    records = await traced("on_failure: restart", say)
-
-    (log,) = (each for each in records if getattr(each, "event", "") == "rule applied")
-    assert (log.component, log.level, log.fields["rule"]) == ("shout", "info", "loud")
-
-
 async def test_starts_and_ends_of_the_plugins_own_chain_are_not_recorded(traced):
-    records = await traced("on_failure: restart", say)
+    records = await traced(say)
 
     assert events(records).count("chain initialized") == 1
     assert events(records).count("chain ended") == 1
 
 
 async def test_links_through_the_plugin_are_inferred(traced):
-    records = await traced("on_failure: restart", say)
+    records = await traced(say)
 
     asked = prompt(records)
     forwarded = next(

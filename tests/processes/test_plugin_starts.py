@@ -82,7 +82,7 @@ count("imported")
 MORE
 run(Counted)
 """
-HOW = {"inside": {}, "restarted": {"on_failure": "restart"}, "isolated": {"isolate": True}}
+HOW = {"inside": {}, "isolated": {"isolate": True}}
 how = pytest.mark.parametrize("keys", HOW.values(), ids=HOW)
 
 
@@ -105,7 +105,7 @@ def counted(tmp_path):
 
 @pytest.mark.parametrize(
     "keys",
-    [HOW["inside"], HOW["restarted"], pytest.param(HOW["isolated"], marks=pytest.mark.fast)],
+    [HOW["inside"], pytest.param(HOW["isolated"], marks=pytest.mark.fast)],
     ids=HOW,
 )
 def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, keys):
@@ -152,12 +152,11 @@ def test_any_exception_of_a_plugin_at_its_start_is_the_error_of_initialize(
     assert ("NoText" in message) is (fault == "text")
 
 
-@pytest.mark.parametrize("how", ["restarted", "isolated"])
 @pytest.mark.parametrize(("where", "fault"), [("constructor", "exit"), ("lifespan", "own")])
 def test_any_exception_of_an_isolated_plugin_at_its_start_is_the_error_of_initialize(
-    start_file, counted, tmp_path, how, where, fault
+    start_file, counted, tmp_path, where, fault
 ):
-    editor = start_file(agent(), counted(HOW[how], where=where, how=fault))
+    editor = start_file(agent(), counted(HOW["isolated"], where=where, how=fault))
 
     assert "planned" in refused(editor, f"{tmp_path}/chain.yaml:")
 

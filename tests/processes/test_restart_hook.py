@@ -97,6 +97,21 @@ def test_the_restart_hook_gets_the_open_sessions_before_other_messages(run_chain
     assert editor.leave() == 0
 
 
+def test_a_restart_hook_that_raises_fails_the_restart(run_chain, counter, tmp_path):
+    """A proxy without its state is restarted once more or bypassed."""
+    editor = run_chain(agent(), {**counter["isolated"], "restarts": "2 in 1h"})
+    editor.open()
+    said(editor)
+    (tmp_path / "count").unlink()
+
+    kill(editor)
+
+    message = told(editor, "goes on without it")
+    assert "could not be initialized again" in chunk(message)
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
 @pytest.mark.fast
 def test_the_author_is_told_of_a_hook_that_would_never_be_called():
     with pytest.raises(DeclarationError, match="it is for proxies"):

@@ -148,12 +148,10 @@ def plugins(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param({"on_failure": "restart"}, marks=pytest.mark.fast), {"isolate": True}]
-)
-def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how):
-    """A new instance; the agent and unhandled requests are not affected."""
-    spec = {"use": f"{plugins}:Fragile", "name": "f", **how}
+@pytest.mark.fast
+def test_an_isolated_plugin_is_restarted(run_chain, plugins):
+    """The agent and unhandled requests are not affected."""
+    spec = {"use": f"{plugins}:Fragile", "name": "f", "isolate": True}
     editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))
     editor.open()
     for number in range(3):

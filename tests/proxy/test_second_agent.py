@@ -378,7 +378,6 @@ if __name__ == "__main__":
     "how",
     [
         "isolated",
-        "restarted in this process",
         pytest.param("stand-alone", marks=pytest.mark.slow),
     ],
 )
@@ -388,7 +387,6 @@ async def test_a_plugin_opens_an_agent_however_it_runs(chain, tmp_path, how):
     use = f"{file}:Second"
     spec = {
         "isolated": ComponentSpec(name="second", use=use, isolate=True),
-        "restarted in this process": ComponentSpec(name="second", use=use, on_failure="restart"),
         "stand-alone": ComponentSpec(name="second", run=(sys.executable, str(file))),
     }[how]
     async with chain(spec, FakeAgent()) as client:

@@ -456,7 +456,7 @@ def fragile(tmp_path):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     file = tmp_path / "chain.yaml"
     file.write_text(
-        "version: 1\nproxies:\n- use: ./fragile.py:Fragile\n  on_failure: restart\n"
+        "version: 1\nproxies:\n- use: ./fragile.py:Fragile\n  isolate: true\n"
         f"  with: {{directory: {tmp_path / 'journal'}}}\n"
     )
     return str(file)

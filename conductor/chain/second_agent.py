@@ -1,10 +1,6 @@
-"""Chains in this process beside the client's, connected with it in memory.
+"""The chain of a second agent of a plugin (`Plugin.open_agent`), in this process.
 
-`plugin_endpoint` is the endpoint of a plugin that is restarted when it fails (`on_failure:
-restart`). As with `isolate: true`, the plugin runs in a chain of its own behind a link; every start
-makes a new instance of the class, and instances share the state of its module. `run_agent_chain`
-runs a chain for a second agent of a plugin (`Plugin.open_agent`): the plugin is its client, and
-programs of the chain are supervised as those of any other.
+The plugin is its client, in memory; programs of the chain are supervised as those of any other.
 """
 
 from __future__ import annotations
@@ -21,52 +17,13 @@ from conductor.chain.components import ChainSpec
 from conductor.chainfile import ChainFile, ComponentSpec, load
 from conductor.chainfile.paths import command_name
 from conductor.chainfile.project_file import trusted_agent_file
-from conductor.errors import ComponentExited, LocalProtocolError, StartError
-from conductor.limits import Limits
+from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
-from conductor.plugins.handler_reporter import ReportingRecorder
-from conductor.plugins.isolation import plugin_info
-from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.second_agent import AgentSource
-from conductor.remote.transport import RemoteTransport
-from conductor.tracing.recorder import current_recorder
 from conductor.transport.memory import memory_pair
 
-__all__ = ["plugin_endpoint", "run_agent_chain"]
-
-
-def plugin_endpoint(make: Callable[[], PluginComponent], max_message_bytes: int) -> RemoteTransport:
-    """A transport to the plugin that `make` returns, with a new instance, when it is run.
-
-    The transport ends with the failure reason if the plugin cannot be made or fails.
-    """
-
-    async def carry(endpoint: RemoteTransport) -> None:
-        try:
-            component = make()
-        except StartError as exc:
-            endpoint.end(f"failed: {exc.reason}")
-            return
-
-        def lost(error: ComponentExited) -> None:
-            endpoint.network.close()
-            endpoint.end(error.status)
-
-        component.lost = lost
-        runtime = component.runtime
-        runtime.start_soon(runtime.client.notify, *plugin_info(component.plugin))
-        recorder = None
-        if (outer := current_recorder.get()) is not None:
-            recorder = ReportingRecorder(outer.chain, outer=outer)
-            runtime.start_soon(recorder.send_reports, runtime.client.notify)
-        limits = Limits(max_message_bytes=max_message_bytes)
-        seconds = component.stop_timeout
-        spec = ChainSpec(lambda: [component], component.role, limits, seconds, is_supervised=True)
-        endpoint.reached = True
-        await Chain(endpoint.network, spec, recorder=recorder).run()
-
-    return RemoteTransport("this process", max_message_bytes, carry)
+__all__ = ["run_agent_chain"]
 
 
 @asynccontextmanager

@@ -59,8 +59,8 @@ class TraceComponent(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     """Its name in `from` and `to`: `Client`, `Proxy(0)`, `Proxy(1)`, …, `Agent`."""
     kind: Literal["client", "parent", "plugin", "process", "remote"]
-    """"parent" is a conductor that this chain is a proxy of; "process" also a plugin behind a link
-    (`isolate`, `on_failure: restart`): its messages have no `cause`."""
+    """"parent" is a conductor that this chain is a proxy of; "process" also an isolated plugin:
+    its messages have no `cause`."""
     location: str | None = None
     """Place in the chain file, as `path:line:column`."""
 

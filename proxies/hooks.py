@@ -37,6 +37,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -148,17 +149,28 @@ class Hook:
         await import_in_thread("httpx2")
         import httpx2
 
-        headers = {"Content-Type": "application/json", **self.headers}
-        seconds = self.timeout.total_seconds()
+        headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **self.headers,
+        }
+        seconds, body = self.timeout.total_seconds(), bytearray()
         try:
             with trio.fail_after(seconds):
-                async with httpx2.AsyncClient(timeout=None) as client:
-                    answer = await client.post(self.url, content=data, headers=headers)
+                async with (
+                    httpx2.AsyncClient(timeout=None) as client,
+                    client.stream("POST", self.url, content=data, headers=headers) as answer,
+                    aclosing(answer.aiter_raw()) as chunks,
+                ):
+                    async for chunk in chunks:
+                        body += chunk
+                        if len(body) >= _MAX_REASON:  # also of a server that sends without end
+                            break
         except trio.TooSlowError:
             return _Outcome(problem=f"no answer within {seconds:g} s")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
             return _Outcome(problem=_problem(exc))
-        return _Outcome(answer.status_code, answer.text[:_MAX_REASON])
+        return _Outcome(answer.status_code, body[:_MAX_REASON].decode(errors="replace"))
 
 
 @attrs.define

@@ -448,6 +448,25 @@ async def test_a_url_is_called(chain, status, option):
     assert json.loads(body)["tool_call"]["title"] == "Run"
 
 
+async def test_an_answer_of_a_url_without_end_is_cut(chain):
+    async def serve(stream):
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            while True:
+                await stream.send_all(b"x" * 10_000)
+
+    answers, agent = [], FakeAgent()
+    agent.turns.append([TOOL, asking(agent, answers)])
+    async with (
+        serving(serve) as url,
+        chain(Hooks([Hook(["permission"], url=url)]), agent) as client,
+    ):
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "yes"}}]
+
+
 async def test_an_answer_of_a_url_that_comes_too_slowly_denies(chain):
     async def serve(stream):
         with suppress(trio.BrokenResourceError):

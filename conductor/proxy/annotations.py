@@ -2,9 +2,8 @@
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
 `Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. An observer of all messages
-gets `RawMessage`. Also checked: the order of the parameters, and the types in `Forward[…]`. Of
-return annotations, only what can never be right is an error: extension methods, `Any`, unknown
-types and annotations that only type checkers can read pass.
+gets `RawMessage`. Also checked: the order of the parameters, and the schema types in `Forward[…]`
+and in the return annotation. Annotations that only type checkers can read pass.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, MutableMapping
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
-from conductor.schema import METHODS, METHODS_BY_VERSION, needed_result
+from conductor.schema import METHODS, METHODS_BY_VERSION
 from conductor.schema.base import Object
 
 if TYPE_CHECKING:  # a default, so that `Forward` alone is `Forward[Any, Any]`
@@ -37,14 +35,11 @@ __all__ = [
     "DeclarationError",
     "Forward",
     "RawMessage",
-    "check_event_return",
     "check_forward",
     "check_order",
     "check_return",
-    "members",
     "message_type",
     "method_of",
-    "readable_annotation",
     "result_type",
     "version_of",
 ]
@@ -52,14 +47,6 @@ __all__ = [
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
 _COMMON: Final = "conductor.schema.common"
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
-_NEVER_AN_OBJECT: Final = (str, int, float, list, tuple, set)
-_NEVER_A_TEXT: Final = (int, float, list, tuple, set, bytes, Mapping, Object)
-_EVENT_RETURNS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
-    "an answer": ((*_NEVER_AN_OBJECT, NoneType), "dict[str, Any]"),
-    "a text or None": (_NEVER_A_TEXT, "str | None"),
-    "nothing": ((str, *_NEVER_A_TEXT), "None"),
-}
-"""What cannot be right, and what to write instead."""
 
 
 class Forward(Protocol[Message, Result]):
@@ -141,10 +128,10 @@ def check_order(where: str, name: str, function: Any, first: str, second: str | 
     """
     swapped = first == "forward" or (
         first in function.__annotations__
-        and _is_forward(readable_annotation(where, function, first))
+        and _is_forward(_readable_annotation(where, function, first))
     )
     if second is not None and second in function.__annotations__ and not swapped:
-        swapped = method_of(readable_annotation(where, function, second)) is not None
+        swapped = method_of(_readable_annotation(where, function, second)) is not None
     if swapped:
         raise DeclarationError(
             f"{where}: the message comes first, then `forward`: "
@@ -159,7 +146,7 @@ def check_forward(where: str, function: Any, second: str, method: str, message: 
     """
     if second not in function.__annotations__:
         return
-    annotation = readable_annotation(where, function, second)
+    annotation = _readable_annotation(where, function, second)
     if typing.get_origin(annotation) is not Forward:
         return
     sent, received = typing.get_args(annotation)
@@ -184,7 +171,7 @@ def _is_forward(annotation: Any) -> bool:
 def _objects(annotation: Any) -> set[type[Object]]:
     """Return the schema types in a type or union."""
     return {
-        each for each in members(annotation) if isinstance(each, type) and issubclass(each, Object)
+        each for each in _members(annotation) if isinstance(each, type) and issubclass(each, Object)
     }
 
 
@@ -192,17 +179,17 @@ def _shown(annotation: Any) -> str:
     """Return the text of a type for an error message."""
     if annotation is dict:
         return "dict[str, Any]"
-    names = [getattr(each, "__name__", repr(each)) for each in members(annotation)]
+    names = [getattr(each, "__name__", repr(each)) for each in _members(annotation)]
     return "None" if annotation is None else " | ".join(names)
 
 
-def members(annotation: Any) -> tuple[Any, ...]:
+def _members(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the type itself."""
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def readable_annotation(where: str, function: Any, name: str) -> Any:
+def _readable_annotation(where: str, function: Any, name: str) -> Any:
     """Return an annotation, or `Any` if it names types that only type checkers see."""
     try:
         return _annotation(where, function, name)
@@ -284,69 +271,16 @@ def _names(method: str) -> str:
     return "".join(f"{name} or " for name in dict.fromkeys(names))
 
 
-def check_return(where: str, function: Any, method: str, version: int | None) -> None:
-    """Raise `DeclarationError` if the return annotation of an `@on` handler cannot be the result of
-    `method`.
-
-    A schema type must be the result type of the method, in `version` of the protocol if that is not
-    `None`. A notification has no result. `None` is none where the result has required members.
-    """
-    known = {
-        each: methods[method] for each, methods in METHODS_BY_VERSION.items() if method in methods
-    }
-    returned = _returned(where, function)
-    if not known or not returned:
+def check_return(where: str, function: Any, method: str) -> None:
+    """Raise `DeclarationError` if an `@on` handler is annotated to return a schema type that is not
+    the result of `method`."""
+    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
+    if not known or "return" not in function.__annotations__:
         return
-    results = {each for result in _types(method, "result") for each in members(result)}
-    wrong = [
-        each
-        for each in returned
-        if issubclass(each, (Object, *_NEVER_AN_OBJECT)) and each not in results
-    ]
-    names = sorted({each.result for each in known.values() if each.result is not None})
-    if returned == [NoneType] and names:
-        versions = [version] if version in known else list(known)
-        wrong = returned if all(needed_result(method, each) for each in versions) else []
-    if wrong:
-        wanted = " or ".join([*names, "dict"]) if names else "None"
+    results = {each for result in _types(method, "result") for each in _objects(result)}
+    for wrong in _objects(_readable_annotation(where, function, "return")) - results:
+        names = sorted({each.result for each in known if each.result is not None})
         raise DeclarationError(
-            f"{where} handles {method!r} and is annotated to return {_class_name(wrong[0])}; "
-            f"write `-> {wanted}`"
+            f"{where} handles {method!r} and is annotated to return {wrong.__name__}; "
+            f"write `-> {' or '.join([*names, 'dict']) if names else 'None'}`"
         )
-    others = {version_of(each) for each in returned if issubclass(each, Object)} - {None}
-    if version is not None and others and version not in others:
-        raise DeclarationError(
-            f"{where} takes a message of protocol version {version} and is annotated to return a "
-            f"result of version {others.pop()}; write `-> {known[version].result}`, of "
-            f"conductor.schema.v{version}"
-        )
-
-
-def check_event_return(
-    what: str, function: Any, returns: Literal["an answer", "a text or None", "nothing"]
-) -> None:
-    """Raise `DeclarationError` if the return annotation of the handler of an event cannot be right:
-    it answers a request, changes a text, or what it returns would be ignored."""
-    wrong, wanted = _EVENT_RETURNS[returns]
-    returned = _returned(what, function)
-    if NoneType in wrong and len(returned) > 1:
-        returned = [each for each in returned if each is not NoneType]
-    for each in returned:
-        if issubclass(each, wrong):
-            raise DeclarationError(
-                f"{what} returns {returns} and is annotated to return {_class_name(each)}; "
-                f"write `-> {wanted}`"
-            )
-
-
-def _returned(where: str, function: Any) -> list[type]:
-    """The classes in the return annotation."""
-    if "return" not in function.__annotations__:
-        return []
-    found = members(readable_annotation(where, function, "return"))
-    classes = [typing.get_origin(each) or each for each in found]
-    return [each for each in classes if isinstance(each, type)]
-
-
-def _class_name(cls: type) -> str:
-    return "None" if cls is NoneType else cls.__name__

@@ -39,7 +39,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import attrs
 
-from conductor.proxy.annotations import DeclarationError, check_event_return
+from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.update_kinds import meant_kind
 
 __all__ = [
@@ -159,12 +159,6 @@ def _mark(function: F, mark: EventMark) -> F:
                 f"{what}: {shown} gets a `{kind}` as `{parameter.name}`, no `{given}`: write "
                 f"`{parameter.name}: {kind}` (`from conductor.proxy import {kind}`)"
             )
-    if mark.event in ("on_text", "slash"):
-        check_event_return(f"{what}: {shown}", function, "a text or None")
-    elif "forward" in wanted and mark.event != "on_update":
-        check_event_return(f"{what}: {shown}", function, "an answer")
-    elif is_async:
-        check_event_return(f"{what}: {shown}", function, "nothing")
     setattr(function, _MARK, (*getattr(function, _MARK, ()), mark))
     return function
 

@@ -28,7 +28,6 @@ from conductor.proxy.annotations import (
     check_return,
     message_type,
     result_type,
-    version_of,
 )
 from conductor.proxy.event_handlers import author_layers
 from conductor.proxy.events import event_marks
@@ -269,7 +268,7 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
     annotation = message_type(where, function, parameters[0].name, method)
     if second is not None:
         check_forward(where, function, second, method, annotation)
-    check_return(where, function, method, version_of(annotation))
+    check_return(where, function, method)
     return Handler(
         method,
         function,

@@ -14,7 +14,6 @@ from support.peers.port import hop
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, tool
-from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.peers import text
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
@@ -95,6 +94,36 @@ async def test_forward_without_a_message_sends_what_was_changed_in_place(chain, 
     assert client.transcript.text() == "shorter"
     (opened,) = agent.transcript.of("session/new", "request")
     assert opened.params["cwd"] == ("/changed" if proxy is WithTools else "/work")
+
+
+async def test_several_handlers_of_one_method_run_in_method_resolution_order(chain):
+    seen = []
+
+    class Base(Proxy):
+        @on("session/prompt")
+        async def last(self, params, forward):
+            seen.append(("last", params["prompt"][0]["text"]))
+            return await forward()
+
+    class P(Base):
+        @on("session/prompt")
+        async def first(self, params, forward):
+            params["prompt"][0]["text"] += " changed"
+            result = await forward(params)
+            return {**result, "_meta": {"seen": True}}
+
+        @on("session/prompt")
+        async def second(self, request: v1.PromptRequest, forward):
+            seen.append(("second", request.prompt[0].text))
+            return await forward()
+
+    async with chain(P()) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        answer = await client.prompt(session, "hi")
+
+    assert seen == [("second", "hi changed"), ("last", "hi changed")]
+    assert answer == {"stopReason": "end_turn", "_meta": {"seen": True}}
 
 
 class Twice(Proxy):
@@ -207,18 +236,6 @@ async def test_other_sessions_are_not_muted(chain):
     assert client.transcript.text() == "elsewhere [secret end_turn]"
 
 
-async def test_a_tap_ends_with_its_block(chain):
-    proxy = Hidden()
-    async with chain(proxy, FakeAgent(turns=[["x"], ["y"]])) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "hi")
-
-        side = proxy._acp_runtime.scheduler.agent_port
-        assert "session/update" not in side.intercepted
-        assert not side.needs_check
-
-
 async def test_typed_questions_to_the_client(chain):
     said = []
 
@@ -322,6 +339,8 @@ def test_per_session_is_no_option():
     one, other = Counts(), Counts()
     one.prompts["a"].append(1)
     assert (dict(one.prompts), dict(other.prompts)) == ({"a": [1]}, {})
+    with pytest.raises(TypeError, match=r"not a tuple: write `self\.prompts\[session\.id\]`"):
+        one.prompts[("a",)]
 
 
 def test_a_method_as_factory_gets_the_plugin():
@@ -338,13 +357,6 @@ def test_a_method_as_factory_gets_the_plugin():
     assert [field.name for field in attrs.fields(P)] == ["limit"]
     assert P(3).latest["a"].maxlen == 3
     assert P(4).sizes["a"] == [4]
-
-
-def test_per_session_says_what_to_write_in_place_of_a_value_or_a_session():
-    with pytest.raises(DeclarationError, match=r"write a function .* `per_session\(list\)`"):
-        per_session([])
-    with pytest.raises(TypeError, match=r"not a tuple: write `self\.prompts\[session\.id\]`"):
-        Counts().prompts[("a",)]
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
 from support.event_samples import CALL, DONE, PLAN, opened
 
@@ -19,7 +18,6 @@ from conductor.proxy import (
     on_turn_end,
     on_update,
 )
-from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 
@@ -126,67 +124,6 @@ async def test_a_proxy_knows_the_client_and_the_agent(chain):
         await client.initialize()
         assert proxy.protocol_version == 1
         assert proxy.agent_info["name"]
-
-
-def test_parameters_of_an_event_handler_are_checked():
-    with pytest.raises(DeclarationError, match=r"self, session, prompt, forward"):
-
-        class P(Proxy):
-            @on_prompt
-            async def prompt(self, prompt, session, forward): ...
-
-
-@pytest.mark.parametrize(
-    ("event", "parameter", "annotation", "kind"),
-    [
-        (on_prompt, "prompt", "str", "Prompt"),
-        (on_turn_end, "end", dict[str, Any], "TurnEnd"),
-        (on_tool_end, "session", str, "Session"),
-    ],
-)
-def test_a_wrong_annotation_of_a_parameter_is_an_error(event, parameter, annotation, kind):
-    async def prompt(self, session, prompt, forward): ...
-    async def end(self, session, end): ...
-    async def tool(self, session, call): ...
-
-    handler = {on_prompt: prompt, on_turn_end: end, on_tool_end: tool}[event]
-    event(handler)
-    handler.__annotations__[parameter] = annotation
-    with pytest.raises(DeclarationError, match=f"gets a `{kind}` as `{parameter}`") as caught:
-        event(handler)
-    assert f"write `{parameter}: {kind}` (`from conductor.proxy import {kind}`)" in str(
-        caught.value
-    )
-
-
-def test_an_option_of_a_class_without_attrs_is_explained_where_it_is_missed():
-    class Greets(Proxy):
-        greeting: str
-
-    @attrs.define
-    class Louder(Greets):
-        volume: int = 1
-
-    for cls in (Greets, Louder):
-        with pytest.raises(AttributeError, match=r"write `@attrs.define` above `class Greets`"):
-            _ = cls().greeting
-        with pytest.raises(AttributeError, match=f"'{cls.__name__}' object has no attribute 'x'$"):
-            _ = cls().x
-
-
-@pytest.mark.parametrize(
-    ("name", "decorator"),
-    [("on_prompt", "`@on_prompt`"), ("on_update", '`@on_update("…")`')],
-)
-def test_a_method_with_the_name_of_an_event_must_handle_it(name, decorator):
-    async def method(self, session, prompt, forward): ...
-
-    with pytest.raises(DeclarationError, match=f"P.{name} is never called") as caught:
-        type("P", (Proxy,), {name: method})
-
-    assert f"write {decorator} above it" in str(caught.value).replace("\n", " ")
-    on_prompt(method)
-    type("P", (Proxy,), {name: method})
 
 
 RUNNING = {"sessionUpdate": "state_update", "state": "running"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from conductor.proxy import Proxy, RequestError, on_mcp
-from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 NOTES = {"type": "acp", "name": "notes", "serverId": "s1"}
@@ -136,8 +135,3 @@ async def test_a_server_has_no_name_once_its_session_has_ended_or_was_refused(ac
         await agent.endpoint.request(*call("list", serverId="s2", requestId="r"))
 
     assert proxy.seen == [("notes", "list"), ("", "list"), ("", "list")]
-
-
-def test_methods_are_named():
-    with pytest.raises(DeclarationError, match=r'write @on_mcp\("<MCP method>"\)'):
-        on_mcp()

@@ -9,7 +9,6 @@ import trio
 from support.event_samples import opened
 
 from conductor.proxy import Proxy, RequestError, on_cancel, on_prompt, slash
-from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 
@@ -242,21 +241,3 @@ async def test_a_prompt_tells_whether_a_proxy_has_answered_it(chain):
             await client.prompt(session, text)
 
     assert seen == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("declare", "message"),
-    [
-        (lambda f: slash("notes")(f), """@slash('notes') has no description: write @slash("""),
-        (lambda f: slash(f), "@slash has no description: write @slash("),
-        (lambda f: slash("notes", "")(f), "@slash('notes') has no description"),
-        (lambda f: slash("", "Show")(f), 'write @slash("<name>", "<description>")'),
-    ],
-)
-def test_a_slash_command_without_name_or_description_is_a_mistake(declare, message):
-    async def handler(self, session, arguments):
-        return "Done."
-
-    with pytest.raises(DeclarationError) as caught:
-        declare(handler)
-    assert message in str(caught.value)

@@ -6,7 +6,6 @@ import pytest
 from support.subagents import idle, running, subagent
 
 from conductor.proxy import Proxy, RequestError, text_filter
-from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 
@@ -101,19 +100,6 @@ async def test_sessions_with_open_texts_are_bounded(acp_chain, monkeypatch):
         await client.prompt(await client.new_session("/work"), "hi")
 
         assert client.transcript.text("invented-0") == "TEXT 0"
-
-
-def test_the_method_is_not_async():
-    with pytest.raises(DeclarationError, match="must be `def`, without `async`"):
-
-        class P(Proxy):
-            @text_filter("agent")
-            async def lines(self, session): ...
-
-
-def test_roles_are_checked():
-    with pytest.raises(DeclarationError, match='@text_filter: roles are "agent"'):
-        text_filter("robot")
 
 
 @pytest.mark.parametrize("tells_state", [True, False])

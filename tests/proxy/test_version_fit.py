@@ -9,8 +9,7 @@ import pytest
 
 from conductor import log
 from conductor.errors import RequestError
-from conductor.proxy import Agent, Forward, Proxy, RawMessage, on, on_prompt, tool
-from conductor.proxy.annotations import DeclarationError
+from conductor.proxy import Forward, Proxy, RawMessage, on, on_prompt, tool
 from conductor.proxy.peers import text
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
@@ -241,30 +240,6 @@ async def test_a_required_proxy_refuses_other_versions(chain):
     assert ("client and agent speak version 2 of the protocol, and Guard is for version 1") in str(
         caught.value
     )
-
-
-@pytest.mark.parametrize("versions", [{3}, set(), (), 1, [1], {"1"}, (True,)])
-def test_versions_is_a_set_of_known_versions(versions):
-    with pytest.raises(DeclarationError) as caught:
-        type("P", (Proxy,), {"versions": versions})
-
-    assert str(caught.value).startswith(
-        "P.versions is the set of the protocol versions that the proxy is for: "
-        "write `versions = {1}`, without an annotation"
-    )
-
-
-def test_versions_is_no_option_and_not_for_agents():
-    with pytest.raises(DeclarationError, match="without an annotation"):
-
-        @attrs.define
-        class P(Proxy):
-            versions: str = "1"
-
-    with pytest.raises(DeclarationError, match="is for proxies"):
-
-        class A(Agent):
-            versions = (1,)
 
 
 # -- notifications that do not fit -----------------------------------------------------------------

@@ -30,8 +30,6 @@ __all__ = [
 ]
 
 _STATUS_TIMEOUT: Final = 1.0
-_START_TIMEOUT: Final = 60.0
-"""Seconds in which a socket gets its listener and its name."""
 _NO_LINE: Final = b'{"error": "it closed the connection without a response"}'
 _NO_ANSWER: Final = "no answer within a second"
 _FILES: Final = {"acp-mcp-": "s", VIEW_PREFIX: "trace.jsonl*"}
@@ -101,32 +99,19 @@ def remove_stale_sockets() -> None:
     for pid, path in sockets():
         if pid != os.getpid():
             _remove_if_stale(path)
-    for _, path in sockets("new"):
-        with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _START_TIMEOUT:
-                _remove_if_stale(path)
 
 
 def _remove_if_stale(path: Path) -> bool:
-    """Remove a socket that has no listener; returns whether it was removed."""
-    if _is_stale(path):
-        with suppress(OSError):
-            path.unlink()
-            return True
-    return False
-
-
-def _is_stale(path: Path) -> bool:
-    """Whether it is a socket of this user, and has no listener."""
-    try:
+    """Remove a socket of this user that has no listener; returns whether it was removed."""
+    with suppress(OSError):
         found = path.lstat()
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
             return False
-        connect(path, 0).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:  # a listener with too many connections, for example
-        pass
+        try:
+            connect(path, 0).close()
+        except ConnectionRefusedError:
+            path.unlink()
+            return True
     return False
 
 

@@ -68,9 +68,8 @@ def socket_path(pid: int) -> Path:
     return runtime_directory() / f"{pid}.sock"
 
 
-def sockets(kind: str = "sock") -> Iterator[tuple[int, Path]]:
-    """The sockets in the directory, with the process ids of their conductors; of the kind `new`,
-    those that do not listen yet."""
+def sockets() -> Iterator[tuple[int, Path]]:
+    """The sockets in the directory, with the process ids of their conductors."""
     try:
         directory = runtime_directory()
         _check_private(directory)
@@ -81,8 +80,8 @@ def sockets(kind: str = "sock") -> Iterator[tuple[int, Path]]:
         log.warning("sockets of conductors not read", error=str(exc))
         return
     for name in names:
-        number, dot, suffix = name.partition(".")
-        if number.isdigit() and dot and suffix == kind:
+        number = name.removesuffix(".sock")
+        if number.isdigit() and number != name:
             yield int(number), directory / name
 
 

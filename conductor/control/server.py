@@ -1,22 +1,21 @@
-"""Server of this process's control socket: one thread reads requests, one more answers each.
+"""Server of this process's control socket, with a thread for each request.
 
 A request is one line of JSON, `{"command": …}`; the response is one line of JSON or more. Commands:
 "status", "dump" (write the flight recorder), "records" (of the flight recorder) and "follow" (the
 same, and those to come). Only processes of the same user are served (`SO_PEERCRED`). A connection
-that sends no request within a second is closed, so idle connections block no other.
+that sends no request within a second is closed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
-import socket
-import threading
+import socketserver
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from conductor import __version__
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlServer"]
 
-_MAX_REQUESTS: Final = 16
-"""Requests answered at the same time, not counting "follow"."""
-_MAX_FOLLOWERS: Final = 16
-_MAX_PENDING: Final = 64
-"""Connections without a complete request; the oldest is closed if there are more."""
 _MAX_REQUEST_BYTES: Final = 4096
 _REQUEST_TIMEOUT: Final = 1.0
 """Seconds from the connection to a complete request."""
@@ -46,36 +40,9 @@ _SEND_TIMEOUT: Final = 10.0
 """Seconds that the peer may leave a response unread."""
 _POLL: Final = 0.2
 """Seconds between two reads of the flight recorder."""
+_FOR_EVER: Final = 1e6
 
 Response: TypeAlias = Iterable[dict[str, Any] | bytes]
-
-
-class _RequestReader:
-    """A connection without a complete request."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.connection.setblocking(False)
-        self.deadline = time.monotonic() + _REQUEST_TIMEOUT
-        self._data = b""
-
-    def read(self) -> bool:
-        """Read available bytes; returns whether the request is complete, too long or cut off."""
-        try:
-            more = self.connection.recv(_MAX_REQUEST_BYTES)
-        except BlockingIOError:
-            return False
-        except OSError:
-            more = b""
-        self._data += more
-        return not more or b"\n" in more or len(self._data) >= _MAX_REQUEST_BYTES
-
-    def request(self) -> Any:
-        """The decoded request; `None` if it is not JSON."""
-        try:
-            return decode_loosely(self._data.partition(b"\n")[0])
-        except ValueError:
-            return None
 
 
 class ControlServer:
@@ -84,109 +51,42 @@ class ControlServer:
     `trace` is the path of the trace file.
     """
 
-    path: Path
-
     def __init__(self, command: str, trace: str | None) -> None:
         self.command = command
         self.trace = trace
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._is_open = False
-        self._pending: dict[int, _RequestReader] = {}
-        """By descriptor, the oldest first."""
-        self._request_slots = threading.Semaphore(_MAX_REQUESTS)
-        self._follower_slots = threading.Semaphore(_MAX_FOLLOWERS)
+        self.path: Path = socket_path(os.getpid())
+        self._listener: _Listener | None = None
 
     def open(self) -> None:
         """Create the socket; it is listening when its name appears. Raises `OSError`."""
-        self.path = socket_path(os.getpid())
         new = self.path.with_suffix(".new")
         try:
-            self._bind(new)
+            self._listener = self._listening(new)
         except FileNotFoundError:  # the last conductor has just removed the directory
-            self._bind(new)
+            self._listener = self._listening(new)
         new.chmod(0o600)
-        self._listener.listen(_MAX_PENDING)
         new.rename(self.path)
-        self._is_open = True
 
-    def _bind(self, path: Path) -> None:
+    def _listening(self, path: Path) -> _Listener:
         private_runtime_directory()
         with suppress(FileNotFoundError):
             path.unlink()
         with usable_path(path) as address:
-            self._listener.bind(address)
+            return _Listener(address, self.answer)
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
+        if self._listener is not None:
+            self._listener = None
             with suppress(OSError):
                 self.path.unlink()
                 self.path.parent.rmdir()  # unless other conductors have sockets there
 
     def serve(self) -> None:
         """Serve requests until the process ends."""
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        pending = self._pending
-        while True:
-            oldest = next(iter(pending.values()), None)
-            rest = None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
-            # An `accept` that waits reserves a descriptor on Linux.
-            for fd, _ in poll.poll(None if rest is None else rest * 1000 + 1):
-                if fd == self._listener.fileno():
-                    self._accept(poll)
-                elif (each := pending[fd]).read():
-                    self._forget(poll, each)
-                    self._answer_in_thread(each)
-            now = time.monotonic()
-            for each in [each for each in pending.values() if each.deadline <= now]:
-                self._forget(poll, each)
-                each.connection.close()
+        if self._listener is not None:
+            self._listener.serve_forever(_FOR_EVER)
 
-    def _accept(self, poll: select.poll) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # no free descriptor, for example
-            time.sleep(_POLL)
-            return
-        if not is_same_user(connection):
-            connection.close()
-            return
-        if len(self._pending) >= _MAX_PENDING:
-            oldest = next(iter(self._pending.values()))
-            self._forget(poll, oldest)
-            oldest.connection.close()
-        self._pending[connection.fileno()] = _RequestReader(connection)
-        poll.register(connection, select.POLLIN)
-
-    def _forget(self, poll: select.poll, each: _RequestReader) -> None:
-        poll.unregister(each.connection)
-        del self._pending[each.connection.fileno()]
-
-    def _answer_in_thread(self, pending: _RequestReader) -> None:
-        """Answer a request in a thread, or with an error if too many are being answered."""
-        request = pending.request()
-        follows = isinstance(request, dict) and request.get("command") == "follow"
-        slots = self._follower_slots if follows else self._request_slots
-        if not slots.acquire(blocking=False):
-            with pending.connection, suppress(OSError):
-                pending.connection.sendall(_line({"error": "too many requests at the same time"}))
-            return
-        arguments = (pending.connection, request, slots)
-        threading.Thread(target=self._serve_one, args=arguments, daemon=True).start()
-
-    def _serve_one(
-        self, connection: socket.socket, request: Any, slots: threading.Semaphore
-    ) -> None:
-        try:
-            with connection, suppress(OSError):
-                connection.settimeout(_SEND_TIMEOUT)
-                for each in self._answer(request):
-                    connection.sendall(each if isinstance(each, bytes) else _line(each))
-        finally:
-            slots.release()
-
-    def _answer(self, request: Any) -> Response:
+    def answer(self, request: Any) -> Response:
         commands: dict[str, Callable[[], Response]] = {
             "status": lambda: [_process_status(self.command, self.trace)],
             "dump": self._dump,
@@ -194,7 +94,7 @@ class ControlServer:
             "follow": lambda: self._records(follows=True),
         }
         command = request.get("command") if isinstance(request, dict) else None
-        return commands.get(str(command), _unknown)()
+        return commands.get(str(command), lambda: [{"error": "unknown command"}])()
 
     def _dump(self) -> Response:
         if self.trace is not None:
@@ -215,6 +115,43 @@ class ControlServer:
             while follows:
                 time.sleep(_POLL)
                 yield reader.read()
+
+
+class _Listener(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: str, answer: Callable[[Any], Response]) -> None:
+        super().__init__(address, _Handler)
+        self.answer = answer
+
+    def get_request(self) -> tuple[socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # no free descriptor, for example
+            time.sleep(_POLL)
+            raise
+
+    def verify_request(self, request: Any, client_address: object) -> bool:
+        return is_same_user(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """The peer is told nothing more: it has left, or no thread can be started."""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = _REQUEST_TIMEOUT
+    server: _Listener
+
+    def handle(self) -> None:
+        try:
+            request = decode_loosely(self.rfile.readline(_MAX_REQUEST_BYTES))
+        except ValueError:
+            request = None
+        self.connection.settimeout(_SEND_TIMEOUT)
+        for each in self.server.answer(request):
+            line = each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n"
+            self.wfile.write(line)
 
 
 def _process_status(command: str, trace: str | None) -> dict[str, Any]:
@@ -241,11 +178,3 @@ def _memory(process: psutil.Process) -> int:
     with suppress(psutil.Error):
         return process.memory_info().rss
     return 0
-
-
-def _line(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer).encode() + b"\n"
-
-
-def _unknown() -> Response:
-    return [{"error": "unknown command"}]

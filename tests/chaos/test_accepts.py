@@ -46,6 +46,7 @@ def cramped(pid, spare):
 @pytest.mark.parametrize("spare", SPARE)
 def test_a_shim(given, spare):
     editor, entry = given
+    wait_for_control_socket(editor.pid)
     with cramped(editor.pid, spare):
         server = provider.Server(entry)
         server.send(0, "initialize", **HELLO)

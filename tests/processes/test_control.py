@@ -103,7 +103,6 @@ def test_ps_names_the_command_wrap_although_an_argument_of_the_agent_is_a_comman
 
 
 @pytest.mark.fast
-@pytest.mark.fast
 def test_ps_leaves_out_the_process_of_a_plugin_that_another_conductor_has(monkeypatch):
     def status(pid, command, component):
         component = {"pid": component, "name": "x", "state": "running", "restarts": 0}
@@ -150,30 +149,27 @@ def test_a_socket_that_a_killed_conductor_left_is_removed(run_chain, sockets):
 def test_only_sockets_without_a_listener_are_removed(sockets, tmp_path):
     """Not what another program is still binding, and not what is no socket."""
     sockets.mkdir(mode=0o700)
-    with ExitStack() as kept:
-        for name in ("1.sock", "2.sock", "3.new", "4.new", "5.sock", "6.new", "no-number.sock"):
-            bound = kept.enter_context(socket.socket(socket.AF_UNIX))
+    with ExitStack() as stack:
+        for name in ("1.sock", "2.sock", "3.new", "5.sock", "no-number.sock"):
+            bound = stack.enter_context(socket.socket(socket.AF_UNIX))
             with usable_path(sockets / name) as address:
                 bound.bind(address)
-            if name in ("1.sock", "3.new"):
+            if name == "1.sock":
                 bound.listen(1)
-            elif name in ("2.sock", "4.new"):
+            elif name == "2.sock":
                 bound.close()
-        busy = kept.enter_context(socket.socket(socket.AF_UNIX))
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
         with usable_path(sockets / "7.sock") as address:
             busy.bind(address)
         busy.listen(0)
-        kept.enter_context(connect(sockets / "7.sock"))
-        for name in ("3.new", "4.new"):
-            os.utime(sockets / name, (0, 0))
+        stack.enter_context(connect(sockets / "7.sock"))
         (sockets / "8.sock").write_text("no socket")
         (sockets / "9.sock").symlink_to(tmp_path)
 
         remove_stale_sockets()
 
-        gone = {"2.sock", "4.new", "5.sock"}
-        everything = {f"{n}.sock" for n in (1, 2, 5, 7, 8, 9)} | {"3.new", "4.new", "6.new"}
-        assert set(os.listdir(sockets)) == (everything | {"no-number.sock"}) - gone
+        kept = {*(f"{n}.sock" for n in (1, 7, 8, 9)), "3.new", "no-number.sock"}
+        assert set(os.listdir(sockets)) == kept
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ chain is wanted then. What decides is stdin:
 from __future__ import annotations
 
 import os
-import select
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Final, NoReturn
+from contextlib import suppress
+from typing import IO, Final, NoReturn
 
 import msgspec
 
@@ -137,11 +139,11 @@ def run_unwrapped(argv: Sequence[str]) -> NoReturn:
     """Replace this process by the agent, with the same arguments, environment and descriptors."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if head := b"".join(prefetched_stdin):
-        _give_back(head)
     for name in ("SIGPIPE", "SIGXFSZ"):  # ignored by Python, and inherited
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
+        if head := b"".join(prefetched_stdin):
+            _run_fed(argv, head)
         os.execvp(argv[0], list(argv))
     except FileNotFoundError:
         from conductor.plugins.loading import ready_made_help
@@ -155,40 +157,18 @@ def run_unwrapped(argv: Sequence[str]) -> NoReturn:
     os._exit(code)
 
 
-def _give_back(head: bytes) -> None:
-    """Replace stdin by a pipe that delivers `head` and then what stdin delivers.
-
-    A process copies it until one of the two is closed. It is a grandchild, so that the agent has no
-    child that it did not start.
-    """
-    source = os.dup(0)
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        if os.fork() == 0:
-            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            null = os.open(os.devnull, os.O_RDWR)
-            for fd in (0, 1, 2):
-                os.dup2(null, fd)
-            os.close(read)
-            _copy(head, source, write)
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    os.close(source)
-    os.dup2(read, 0)
-    os.close(read)
+def _run_fed(argv: Sequence[str], head: bytes) -> NoReturn:
+    """Run the agent with a stdin that delivers `head`, and then what stdin delivers."""
+    agent = subprocess.Popen(list(argv), stdin=subprocess.PIPE, bufsize=0)
+    assert agent.stdin is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: agent.send_signal(number))
+    threading.Thread(target=_feed, args=(agent.stdin, head), daemon=True).start()
+    code = agent.wait()
+    os._exit(code if code >= 0 else 128 - code)
 
 
-def _copy(head: bytes, source: int, target: int) -> NoReturn:
-    try:
-        poll = select.poll()
-        poll.register(source, select.POLLIN)
-        poll.register(target, 0)  # POLLERR: the agent has closed its stdin
-        while head:
-            head = head[os.write(target, head) :]
-            if any(fd == target for fd, _ in poll.poll()):
-                break
-            head = head or os.read(source, 65536)
-    finally:
-        os._exit(0)
+def _feed(agent: IO[bytes], data: bytes) -> None:
+    with suppress(OSError), agent:  # it has closed its stdin
+        while data:
+            data = data[agent.write(data) :] or os.read(0, 65536)

@@ -28,16 +28,5 @@ def command(shell: str) -> None:
     cls = get_completion_class(shell)
     assert cls is not None
     script = cls(acp_conductor, {}, "acp-conductor", _VARIABLE).source()
-    if shell == "zsh":
-        script = _for_paths(script)
     # click's script for fish would end descriptions and names at their first comma.
     print(script.replace('(string split "," ', '(string split -m 1 "," '))
-
-
-def _for_paths(script: str) -> str:
-    """The script for zsh that asks the program of the line, which need not be in PATH."""
-    guard = "    (( ! $+commands[acp-conductor] )) && return 1\n"
-    own = "    local program=${(Q)words[1]}\n"
-    own += "    (( ! $+commands[${~program}] )) && [[ ! -x ${~program} ]] && return 1\n"
-    asked = script.replace("=zsh_complete acp-conductor)", "=zsh_complete ${~program})")
-    return asked.replace(guard, own)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import msgspec
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.chainfile.paths import command_name
+from conductor.chainfile.paths import command_name, untaken_name
+from conductor.json_values import decode_value
 
 __all__ = ["absolute_program", "parse_component_arguments", "split_component"]
 
@@ -21,7 +24,7 @@ def parse_component_arguments(words: Sequence[str]) -> tuple[ComponentSpec, ...]
     Raises `click.UsageError`.
     """
     try:
-        return _parse(words)
+        return tuple(_parse(words))
     except ValueError as exc:
         import click
 
@@ -47,21 +50,17 @@ def absolute_program(argv: Sequence[str]) -> tuple[str, ...]:
     return (program, *rest)
 
 
-def _parse(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
-    components: list[ComponentSpec] = []
-    taken: dict[str, int] = {}
-    for word in words:
-        argv, env = split_component(word)
-        component = ComponentSpec(name=command_name(argv), run=argv, env=env)
-        taken[component.name] = count = taken.get(component.name, 0) + 1
-        if count > 1:
-            component = msgspec.structs.replace(component, name=f"{component.name}-{count}")
-        components.append(component)
-    return tuple(components)
+def _parse(words: Sequence[str]) -> Iterator[ComponentSpec]:
+    taken: set[str] = set()
+    for argv, env in map(split_component, words):
+        yield ComponentSpec(name=untaken_name(command_name(argv), taken), run=argv, env=env)
 
 
 def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
-    parts = _split(word)
+    try:
+        parts = shlex.split(word)
+    except ValueError as exc:
+        raise ValueError(f"cannot split {word!r} into words: {exc}") from exc
     env: dict[str, str] = {}
     while parts and _is_assignment(parts[0]):
         name, _, value = parts.pop(0).partition("=")
@@ -75,35 +74,20 @@ def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
     return parts, env
 
 
-def _split(word: str) -> list[str]:
-    if word.isprintable() and not any(special in word for special in "'\"\\"):
-        return word.split()  # like shlex, without its import of 2 ms before a component starts
-    import shlex
-
-    try:
-        return shlex.split(word)
-    except ValueError as exc:
-        raise ValueError(f"cannot split {word!r} into words: {exc}") from exc
-
-
 def _is_assignment(part: str) -> bool:
     name, equals, _ = part.partition("=")
     return bool(equals) and name.isascii() and name.isidentifier()
 
 
-def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
-    import json
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    command: Annotated[str, msgspec.Meta(min_length=1)]
+    args: list[str] = []
+    env: dict[str, str] = {}
 
+
+def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
     try:
-        spec = json.loads(word)
-    except (ValueError, RecursionError) as exc:
-        raise ValueError(f"{word!r} is not JSON ({exc}); expected {_FORM}") from exc
-    command, args, env = spec.get("command"), spec.get("args", []), spec.get("env", {})
-    unknown = sorted(spec.keys() - {"command", "args", "env"})
-    if unknown:
-        raise ValueError(f"{word!r} has an unknown key {unknown[0]!r}; expected {_FORM}")
-    texts = isinstance(args, list) and all(isinstance(arg, str) for arg in args)
-    pairs = isinstance(env, dict) and all(isinstance(value, str) for value in env.values())
-    if not (isinstance(command, str) and command and texts and pairs):
-        raise ValueError(f"{word!r} has the wrong form; expected {_FORM}")
-    return [command, *args], env
+        written = decode_value(word.encode(), type=_Written)
+    except msgspec.DecodeError as exc:
+        raise ValueError(f"{word!r} has the wrong form ({exc}); expected {_FORM}") from exc
+    return [written.command, *written.args], written.env

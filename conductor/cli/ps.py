@@ -57,8 +57,7 @@ def command(*, follow: bool, as_json: bool) -> None:
 
 
 def _text(as_json: bool) -> str:
-    from conductor.cli.terminal_text import printable
-    from conductor.cli.text_table import table
+    from conductor.cli.terminal_text import printable, table
     from conductor.control.client import conductors
 
     found = list(conductors())
@@ -85,7 +84,7 @@ def _rows(status: dict[str, Any]) -> Iterator[Sequence[str]]:
         yield (str(status["pid"]), *["-"] * (len(_HEAD) - 2), "no answer")
         return
     memory = shown_size(status["memory"] + status["memory_of_components"])
-    up = _rounded(time.time() - status["started"])
+    up = shown_duration(time.time() - status["started"])
     for number, chain in enumerate(status["chains"]):
         turns = [turn["seconds"] for turn in chain["turns"]]
         restarts = sum(each["restarts"] for each in chain["components"])
@@ -122,11 +121,3 @@ def _state(components: Sequence[dict[str, Any]]) -> str:
         f"{each['name']} {each['state']}" for each in components if each["state"] != "running"
     ]
     return ", ".join(others) if others else "running"
-
-
-def _rounded(seconds: float) -> str:
-    """A time in its largest unit: `12 s`, `5 min`, `3 h`."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

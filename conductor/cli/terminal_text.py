@@ -1,10 +1,11 @@
-"""Text of peers for a terminal: without control characters, coloured, with short paths."""
+"""Text for a terminal: in colours, in tables, with short paths, without control characters."""
 
 from __future__ import annotations
 
 import os
 import sys
 import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ __all__ = [
     "printable_lines",
     "shown_path",
     "styled",
+    "table",
 ]
 
 Style: TypeAlias = Literal[
@@ -24,6 +26,8 @@ Style: TypeAlias = Literal[
 ]
 _PACKAGES: Final = f"{Path(__file__).parents[2]}{os.sep}"
 """The directory of the installed packages."""
+_LEAST: Final = 20
+"""Columns of a name in a table that is cut."""
 _COLOURS: Final = {
     "message": "1",
     "function": "36",
@@ -92,3 +96,37 @@ def shown_path(file: str) -> str:
         return ""
     installed = file.removeprefix(_PACKAGES) if file.startswith(_PACKAGES) else file
     return min(file, os.path.relpath(file), installed, key=len)
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, width: int | None = None
+) -> Iterator[str]:
+    """The lines of a table: the first `left` columns are left-aligned, the others right-aligned.
+
+    A row may end early. In a table that is wider than `width`, names in the first column are cut
+    in the middle.
+    """
+    columns = len(head)
+    filled = [[*row, *[""] * (columns - len(row))] for row in (head, *rows)]
+    widths = [max(cell_width(row[at]) for row in filled) for at in range(columns)]
+    if width is not None:
+        widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * (columns - 1), _LEAST))
+    for row in filled:
+        row[0] = _shortened(row[0], widths[0])
+        padding = [
+            " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)
+        ]
+        cells = [
+            cell + space if at < left else space + cell
+            for at, (cell, space) in enumerate(zip(row, padding, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _shortened(name: str, width: int) -> str:
+    """The name, or its beginning and the longer part of its end."""
+    if cell_width(name) <= width:
+        return name
+    start = cut_to_width(name, width // 3 + 1)
+    end = cut_to_width(name[::-1], width - cell_width(start) + 1)[-2::-1]
+    return start + end

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from conductor.adapters.known_clients import EDITOR_REQUESTS
+from conductor.cli.arguments import SimilarChoice
+from conductor.cli.install.editors import OTHER_NAMES
 from conductor.files import open_as_given
 
 __all__ = ["TriedClient", "client_option"]
@@ -25,18 +27,20 @@ class TriedClient(NamedTuple):
     """The params of its `initialize`."""
 
 
-class _ClientType(click.ParamType[TriedClient]):
+class _ClientType(SimilarChoice):
     name = "client"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TriedClient:
-        if (params := EDITOR_REQUESTS.get(str(value))) is not None:
-            return TriedClient(str(value), params)
-        known = ", ".join(EDITOR_REQUESTS)
+    def __init__(self) -> None:
+        known = {
+            name: tuple(each for each in meant if each in EDITOR_REQUESTS)
+            for name, meant in OTHER_NAMES.items()
+        }
+        super().__init__(EDITOR_REQUESTS, known)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if os.sep not in value and not value.endswith(".json"):
-            message = f"{value} is none of {known}; a file is written ./{value}"
-            self.fail(message + _hint(str(value).lower()), param, ctx)
+            name = super().convert(value, param, ctx)
+            return TriedClient(name, EDITOR_REQUESTS[name])
         try:
             with open_as_given(value) as file:
                 return TriedClient(str(value), _params(file.read()))
@@ -47,24 +51,9 @@ class _ClientType(click.ParamType[TriedClient]):
                 f"{value} has no `initialize` request, nor the params of one, as JSON", param, ctx
             )
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in EDITOR_REQUESTS if name.startswith(incomplete)]
-
-
-def _hint(name: str) -> str:
-    """Hint for an editor that is not in the table; empty for other names."""
-    from conductor.cli.install.editors import EDITORS, OTHER_NAMES
-
-    meant = OTHER_NAMES.get(name, (name,))
-    if known := [each for each in meant if each in EDITOR_REQUESTS]:
-        return f". Did you mean {' or '.join(known)}?"
-    if any(each in EDITORS for each in meant):
-        return f". What {meant[0]} announces is not known here: save its `initialize` in a file"
-    return ""
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        message = super().get_invalid_choice_message(value, ctx)
+        return f"{message} A file with the `initialize` of a client is written ./{value}"
 
 
 def _params(text: bytes) -> Mapping[str, Any]:

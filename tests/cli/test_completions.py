@@ -64,11 +64,3 @@ def test_other_shells_have_a_script(run, shell, line):
 
 def test_fish_shows_descriptions_up_to_their_end(run):
     assert 'string split -m 1 "," $completion' in run("completions", "fish").stdout
-
-
-def test_zsh_asks_the_program_of_the_line(run):
-    """It completed nothing for a program that is called by its path."""
-    script = run("completions", "zsh").stdout
-
-    assert "=zsh_complete ${~program})" in script
-    assert "commands[acp-conductor]" not in script

@@ -33,11 +33,8 @@ finally:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--version"],
         ["--help"],
         ["prompt", "--help"],
-        ["check", "--help"],
-        ["show", "--help"],
         ["run", "--help"],
     ],
     ids=" ".join,
@@ -49,19 +46,6 @@ def test_nothing_heavy_is_imported(arguments):
 
     assert "acp-conductor" in result.stdout
     assert HEAVY & set(json.loads(result.stderr)) == set()
-
-
-@pytest.mark.parametrize("name", ["prompt", "check", "show"])
-def test_help_has_examples(name):
-    result = subprocess.run(
-        [sys.executable, "-m", "conductor", name, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert "Examples:\n" in result.stdout
-    assert f"acp-conductor {name} " in result.stdout
 
 
 def test_the_pytest_plugin_costs_nothing_in_a_run_that_does_not_use_it():

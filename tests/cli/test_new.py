@@ -33,24 +33,6 @@ def written(tmp_path):
     return tmp_path / "side-notes"
 
 
-def test_its_test_passes(written):
-    result = run(sys.executable, "-m", "pytest", "-q", "-W", "error", cwd=written)
-
-    assert result.returncode == 0, result.stdout
-    assert "1 passed" in result.stdout
-
-
-def test_its_test_notices_a_broken_proxy(written):
-    module = written / "side_notes.py"
-    text = module.read_text()
-    after = 'prompt.blocks.append({"type": "text", "text": self.note})'
-    broken = text.replace("prompt.prepend(self.note)", after)
-    assert broken != text
-    module.write_text(broken)
-
-    assert run(sys.executable, "-m", "pytest", "-q", cwd=written).returncode == 1
-
-
 def test_its_chain_runs(written):
     result = run(*CONDUCTOR, "prompt", "chain.yaml", "echo hello", cwd=written)
 

@@ -33,14 +33,6 @@ def test_the_schema_in_docs_is_current(monkeypatch):
     assert result.stdout == FILE.read_text(), "run `acp-conductor schema > docs/chain.schema.json`"
 
 
-@pytest.mark.slow
-def test_components_are_imported_in_a_process_of_their_own(run):
-    result = run("schema")
-
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == FILE.read_text()
-
-
 def without_description(path: str, schema: object) -> list[str]:
     """The keys of the mappings in a schema that have no description."""
     match schema:

@@ -131,9 +131,7 @@ def test_mistakes_are_reported(run, chain_file):
     assert "error:" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["show {}", "check {}", "run {}", "prompt {} hi", "wrap --chain {} -- true"]
-)
+@pytest.mark.parametrize("command", ["show {}", "run {}", "prompt {} hi"])
 def test_a_file_of_the_working_directory_takes_the_place_of_no_name(run, tmp_path, command):
     """A repository has a file that is called as a chain of the user's."""
     env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
@@ -160,9 +158,7 @@ def test_the_directory_of_named_chains_is_named(run, tmp_path):
     assert f"{chains}/nosuch.yaml: error: there is no chain called" in said("show", "nosuch")
     chains.mkdir(parents=True)
     (chains / "review.yaml").write_text("version: 1\n")
-    for words in (["show"], ["check"], ["run"], ["prompt", "hi"]):
-        words.insert(1, "nosuch")
-        assert str(chains) in said(*words)
+    for words in (["show", "nosuch"], ["prompt", "nosuch", "hi"]):
         assert "the names there: review" in said(*words)
     assert str(chains) not in said("show", "nosuch.yaml")
 

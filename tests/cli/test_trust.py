@@ -138,3 +138,16 @@ def test_show_adds_the_project_and_says_what_is_not_used(run, project, chain_fil
     ]
     assert f"    at: {project / FILE}:3:5" in lines
     assert "Mark" not in run("show", chain, "--cwd", project, "--no-project").stdout
+
+
+def test_a_file_that_was_deleted_is_forgotten_by_its_name(run, project):
+    path = project / FILE
+    run("trust", project, "--yes")
+    path.unlink()
+
+    by_directory = run("untrust", project)
+    assert by_directory.returncode == 2
+    assert f"If it was deleted, name it: acp-conductor untrust PATH/{FILE}" in by_directory.stderr
+
+    assert run("untrust", path).returncode == 0
+    assert run("trust", "--list").stdout == ""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-import tempfile
-from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 import psutil
@@ -18,9 +13,7 @@ import pytest
 from support.peers.process import ROOT
 from support.raw_json import compact
 
-from conductor.cli.viewed_trace import ViewedTrace, temporary_trace
-
-from .conftest import AGENT, COMMAND, PATIENCE
+from .conftest import COMMAND, PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +68,8 @@ def rows(stderr, text=None):
             return page
 
 
-@pytest.mark.parametrize(
-    "words", [["run", "--view", HELLO], ["agent", "--view", AGENT]], ids=lambda words: words[0]
-)
-def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
-    process = start(*words)
+def test_the_page_is_served_while_the_chain_runs(start, tmp_path):
+    process = start("run", "--view", HELLO)
     process.stdin.write(compact(INITIALIZE) + "\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 7
@@ -130,50 +120,3 @@ def test_a_prompt_on_a_terminal_waits_for_its_reader(terminal):
     prompt.type("\x03")
 
     assert prompt.exit_code() == 0
-
-
-@contextmanager
-def own_stderr():
-    """A reader of what this process and those that it starts write to descriptor 2."""
-    reading, writing = os.pipe()
-    kept = os.dup(2)
-    os.dup2(writing, 2)
-    os.close(writing)
-    with open(reading) as stderr:
-        try:
-            yield stderr
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-@pytest.mark.fast
-def test_a_temporary_trace_is_shown_until_it_is_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with own_stderr() as stderr:
-        trace = ViewedTrace(temporary_trace(), is_temporary=True)
-        assert rows(stderr)["live"]
-        assert len(temporary_traces(tmp_path)) == 1
-
-        trace.linger()  # returns at once: stderr is not a terminal
-        trace.close()
-
-    assert temporary_traces(tmp_path) == []
-
-
-class TerminalStream(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.fast
-def test_on_a_terminal_the_trace_lingers_until_the_viewer_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", TerminalStream())
-    trace = ViewedTrace(tmp_path / "t.jsonl")
-    trace._viewer.kill()
-
-    trace.linger()
-    trace.close()
-
-    assert sys.stderr.getvalue() == "acp-conductor: the view ends with Ctrl-C\n"
-    assert (tmp_path / "t.jsonl").exists()

@@ -1,12 +1,10 @@
 """The exit codes: 0 clean, 1 failed, 2 wrong usage, 3 did not start, 128+n signal."""
 
-import resource
 import subprocess
-from functools import partial
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import pytest
-from support.peers.process import CONDUCTOR, PATIENCE, ROOT, agent, words
+from support.peers.process import CONDUCTOR, PATIENCE, agent, words
 
 
 def run(*arguments, **options):
@@ -93,17 +91,3 @@ def test_128_and_the_number_of_a_signal(start, number):
     editor.signal(number)
 
     assert editor.wait() == 128 + number
-
-
-@pytest.mark.parametrize("limit", [6, 9, 12])
-def test_3_where_the_limit_of_open_files_is_too_low(limit):
-    """No module can be opened; no event loop can be made; none is free for stdin and stdout."""
-    lower = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
-
-    status, errors = run("run", str(ROOT / "chains/hello.yaml"), preexec_fn=lower)
-
-    assert status == 3
-    assert errors == (
-        f"Error: too many open files: the limit of this process is {limit} (ulimit -n); "
-        "raise it, for example with `ulimit -n 1024`, where acp-conductor is started\n"
-    )

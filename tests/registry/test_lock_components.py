@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor.chainfile import load
-from conductor.cli.lock import lock_and_report
+from conductor.cli.registry import lock_and_report
 from conductor.errors import RegistryError
 from conductor.registry.install import lock_components, refresh_sources
 from conductor.registry.pins import BinaryPin, BinaryTarget, read_lock, write_lock

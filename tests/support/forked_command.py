@@ -26,7 +26,7 @@ from pathlib import Path
 
 MODULES = (
     *("bridges.bridge", "conductor.chain.launchers", "conductor.chain.stdio_server"),
-    *("conductor.chainfile.options", "conductor.cli.attached_chain", "conductor.cli.command_group"),
+    *("conductor.chainfile.options", "conductor.cli.trial", "conductor.cli.command_group"),
     *("conductor.cli.load", "conductor.client.embedding", "conductor.plugins.plugin_component"),
     *("conductor.testing.agent", "platformdirs", "rich.console", "structlog", "yaml"),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from conductor.cli.arguments import CHAIN_PATH, other_files_options
-from conductor.cli.log_defaults import log_for_people
+from conductor.cli.command_group import log_for_people
 from conductor.cli.terminal_text import printable
 from conductor.cli.tried_client import client_option
 

@@ -15,7 +15,7 @@ from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
 from conductor.cli.login_help import next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
-from conductor.cli.text_table import table
+from conductor.cli.terminal_text import table
 from conductor.cli.trial import Trial, take_stdout
 from conductor.cli.tried_client import TriedClient
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from conductor.cli.arguments import CHAIN_PATH, other_files_options
-from conductor.cli.log_defaults import log_for_people
+from conductor.cli.command_group import log_for_people
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile

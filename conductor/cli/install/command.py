@@ -136,7 +136,7 @@ def _chain_facts(
 ) -> tuple[bool, str]:
     """Whether the chain has an agent, and its name. Reports mistakes and exits with 2."""
     from conductor.cli.load import check_options, read_chain
-    from conductor.cli.wrapped_chain import chain_of_uses
+    from conductor.cli.wrap import chain_of_uses
 
     if chain is not None:
         read = read_chain(chain)

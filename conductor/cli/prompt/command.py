@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from conductor.cli.arguments import complete_first_chain, other_files_options
-from conductor.cli.log_defaults import log_for_people
+from conductor.cli.command_group import log_for_people
 from conductor.cli.trace_options import open_trace, trace_options
 
 if TYPE_CHECKING:
@@ -146,12 +146,11 @@ def _chain_and_texts(
         raise click.UsageError("a prompt needs a chain and a text; see --help")
     if not are_commands:
         return _chain_of_file(words[0]), words[1:]
-    from conductor.chainfile.model import ChainFile
+    from conductor.cli.chain_run import ChainRun
     from conductor.cli.component_specs import parse_component_arguments
 
-    *proxies, agent = parse_component_arguments(words[:-1])
-    chain = ChainFile(path="<command line>", name="prompt", proxies=tuple(proxies), agent=agent)
-    return chain, words[-1:]
+    run = ChainRun.of_components(parse_component_arguments(words[:-1]))
+    return run.chain_or_exit(), words[-1:]
 
 
 def _chain_of_file(word: str) -> ChainFile:

@@ -21,7 +21,6 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
-from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
     is_authentication_required,
@@ -31,7 +30,7 @@ from conductor.cli.login_help import (
 from conductor.cli.prompt.conversation import Conversation, PermissionPrompt, open_terminal
 from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay, one_line
 from conductor.cli.prompt.files import Attachment, AttachmentError, ClientFiles, prompt_blocks
-from conductor.cli.trial import take_stdout
+from conductor.cli.trial import attached_chain, take_stdout
 from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import attach_file
 from conductor.control.process import open_control

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from conductor.cli.lazy_group import LazyGroup
+from conductor.cli.command_group import LazyGroup
 
 __all__ = ["command"]
 

@@ -77,7 +77,7 @@ def command(
       acp-conductor trace replay t.jsonl --as client -- "claude-agent-acp"
       acp-conductor trace replay t.jsonl --through changed.yaml --trace new.jsonl
     """
-    from conductor.cli.log_defaults import log_for_people
+    from conductor.cli.command_group import log_for_people
 
     log_for_people(click.get_current_context(), prints_errors=False)
     if (side is None) == (through is None):

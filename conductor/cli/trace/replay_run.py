@@ -19,9 +19,9 @@ from conductor.chain.build import build_components
 from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
-from conductor.cli.attached_chain import attached_chain
 from conductor.cli.terminal_text import Style, is_coloured, printable, styled
 from conductor.cli.trace.diff import comparison_lines
+from conductor.cli.trial import attached_chain
 from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import StartError
 from conductor.peer import JsonRpcPeer

@@ -11,8 +11,7 @@ import attrs
 
 from conductor.acp.sessions import UsageMeter
 from conductor.acp.turns import Turns
-from conductor.cli.terminal_text import shown_path
-from conductor.cli.text_table import table
+from conductor.cli.terminal_text import shown_path, table
 from conductor.cli.units import shown_duration, shown_size
 from conductor.tracing.links import Message, MessageWays, is_diverted
 from conductor.tracing.message_text import message_text, method_text

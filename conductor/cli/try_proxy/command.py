@@ -105,7 +105,7 @@ def command(
         options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
         options_given += [f"--timeout={timeout}"]
         _watch(proxy, ["try", *options_given, "--", proxy])
-    from conductor.cli.log_defaults import log_for_people
+    from conductor.cli.command_group import log_for_people
     from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
 
     log_for_people(ctx)

@@ -15,10 +15,9 @@ from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
-from conductor.cli.attached_chain import SIGNALS
 from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
-from conductor.cli.trial import Trial
+from conductor.cli.trial import SIGNALS, Trial
 from conductor.cli.try_proxy.report import Report, tell_started_functions
 from conductor.cli.try_proxy.target import TargetError, load_target
 from conductor.client.embedding import AttachedClient

@@ -165,7 +165,7 @@ def _run_fed(argv: Sequence[str], head: bytes) -> NoReturn:
         signal.signal(number, lambda number, _: agent.send_signal(number))
     threading.Thread(target=_feed, args=(agent.stdin, head), daemon=True).start()
     code = agent.wait()
-    os._exit(code if code >= 0 else 128 - code)
+    os._exit(code if code >= 0 else 128 + abs(code))
 
 
 def _feed(agent: IO[bytes], data: bytes) -> None:

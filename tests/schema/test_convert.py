@@ -14,7 +14,7 @@ import pytest
 
 from conductor.schema import v1, v2
 from conductor.schema.base import ABSENT
-from conductor.schema.convert import SchemaError, dumps, structure, unstructure
+from conductor.schema.convert import SchemaError, converter, dumps, structure, unstructure
 
 CHUNK = (
     b'{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk",'
@@ -280,6 +280,19 @@ def test_repr_is_short_and_shows_no_secrets() -> None:
     assert repr(server) == (
         "McpServerStdio(name='m', command='c', args=[], env=[EnvVariable(name='TOKEN', value=...)])"
     )
+
+
+def test_cattrs_converter_reads_types_inside_other_classes() -> None:
+    @attrs.define
+    class Options:
+        first: v1.TextContent
+        blocks: list[v1.ContentBlock]
+
+    made = converter().structure(
+        {"first": {"text": "a"}, "blocks": [{"type": "text", "text": "b"}]}, Options
+    )
+    assert made == Options(first=v1.text("a"), blocks=[v1.text("b")])
+    assert converter().unstructure(made)["blocks"] == [{"type": "text", "text": "b"}]
 
 
 def test_classes_outside_the_schema_are_refused() -> None:

@@ -10,18 +10,3 @@ def told(editor: Editor, text: str) -> Message:
             editor.others.remove(message)
             return message
     return editor.next(lambda message: text in chunk(message))
-
-
-def notice(message: Message) -> dict[str, str]:
-    """The update of a notice; nothing for any other message."""
-    update = message.get("params", {}).get("update", {})
-    return update if update.get("sessionUpdate") == "notice" else {}
-
-
-def told_by_notice(editor: Editor) -> dict[str, str]:
-    """The next notice, be it read already or not."""
-    for message in editor.others:
-        if found := notice(message):
-            editor.others.remove(message)
-            return found
-    return notice(editor.next(lambda message: bool(notice(message))))

@@ -47,7 +47,6 @@ class EchoAgent(Component):
         self.sessions = 0
         self.prefix = ""  # of the session ids
         self.back: list[str] = []  # how sessions of another process can be taken up
-        self.refuse_back = False
         self.only: int | None = None  # the only protocol version
         self.known: dict[str, str] = {}  # how it got which session
         self.seen: dict[str, int] = {}
@@ -91,7 +90,7 @@ class EchoAgent(Component):
                 self.refuse(message["id"], -32601, "Method not found", unknown)
 
     def take_up(self, request_id: object, way: str, session: str) -> None:
-        if self.refuse_back or way not in self.back:
+        if way not in self.back:
             self.refuse(request_id, -32002, "Unknown session", session)
             return
         for text in ("replayed ", "history") if way == "load" else ():
@@ -213,7 +212,6 @@ class EchoAgent(Component):
 
 def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--back", action="append", choices=["load", "resume"], default=[])
-    parser.add_argument("--refuse-back", action="store_true")
     parser.add_argument("--own-ids", action="store_true")
     parser.add_argument("--only", type=int)
     return parser
@@ -225,6 +223,6 @@ if __name__ == "__main__":
         import argparse
 
         given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
-        agent.back, agent.refuse_back, agent.only = given.back, given.refuse_back, given.only
+        agent.back, agent.only = given.back, given.only
         agent.prefix = f"{os.getpid()}-" if given.own_ids else ""
     agent.run()

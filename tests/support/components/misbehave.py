@@ -3,7 +3,7 @@
 The flags combine. METHOD is also looked for inside the envelope, and acts when it is received.
 What `--garbage` prints: noise, truncated JSON, scalars, blank lines, ANSI codes before valid
 messages, and messages in two halves. `--fork-child` prints `child PID` on stderr; with `session`
-the child leaves the process group. `--answer-everything` says {} to every request.
+the child leaves the process group.
 
 `--fault KIND --at WHEN`: kill, stop (SIGSTOP), exit0, exit1, close-stdout, close-stdin, half-line
 (and exit), garbage, flood (32 MB of notifications), silent (reads on, and does nothing); WHEN is
@@ -17,7 +17,6 @@ import argparse
 import os
 import signal
 import sys
-import time
 from itertools import cycle
 
 from echo_agent import EchoAgent
@@ -29,11 +28,6 @@ NOISE_LINES = [b"Loading...\n", b"\n", b'{"jsonrpc":"2.0","id":\n', b"42\n", b"\
 NOISE = cycle(NOISE_LINES)
 FAULTS = ("kill", "stop", "exit0", "exit1", "close-stdout", "close-stdin", "half-line", "garbage",
           "flood", "silent")  # fmt: skip
-MALFORMED = {
-    "both": {"result": {}, "error": {"code": 1, "message": "and an error"}},
-    "no-code": {"error": {"message": "an error without a code"}},
-    "neither": {},
-}
 
 
 class Misbehaving(Component):
@@ -89,20 +83,10 @@ class Misbehaving(Component):
             os._exit(options.status)
         if options.close_stdout_on in methods:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if options.id_less_error:
-            super().write(b'{"jsonrpc":"2.0","error":{"code":-32601,"message":"unknown"}}\n')
-        if "id" in message and options.malformed_response_on in methods:
-            super().send({"id": message["id"], **MALFORMED[options.malformed]})
-        elif "id" in message and options.answer_everything:
-            self.answer(message["id"], {})
-        elif options.hang_on not in methods:
+        if options.hang_on not in methods:
             super().handle(message)
         if options.no_read in methods:
             wait_forever()
-
-    def send(self, message: Message) -> None:
-        for _ in range(2 if self.options.double_answer and "method" not in message else 1):
-            super().send(message)
 
     def write(self, data: bytes) -> None:
         half = len(data) // 2
@@ -135,18 +119,15 @@ def wait_forever() -> None:
 
 def main() -> None:
     parser = arguments(argparse.ArgumentParser(description=__doc__))
-    for flag in ("answer-everything", "double-answer", "garbage", "id-less-error", "ignore-eof",
-                 "ignore-term", "proxy"):  # fmt: skip
+    for flag in ("garbage", "ignore-eof", "ignore-term", "proxy"):
         parser.add_argument(f"--{flag}", action="store_true")
-    for flag in ("close-stdout-on", "exit-on", "hang-on", "malformed-response-on"):
+    for flag in ("close-stdout-on", "exit-on", "hang-on"):
         parser.add_argument(f"--{flag}", metavar="METHOD")
     for flag in ("signal", "status", "stderr-bytes"):
         parser.add_argument(f"--{flag}", type=int, default=0)
     parser.add_argument("--exit-at-start", metavar="STATUS", type=int)
     parser.add_argument("--fork-child", choices=["group", "session"], nargs="?", const="group")
-    parser.add_argument("--malformed", choices=MALFORMED, default="both")
     parser.add_argument("--no-read", metavar="METHOD", nargs="?", const="*")
-    parser.add_argument("--slow-start", metavar="SECONDS", type=float, default=0)
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--at", metavar="WHEN")
     parser.add_argument("--once", metavar="PATH")
@@ -155,7 +136,7 @@ def main() -> None:
     component = Proxy(options) if options.proxy else Agent()
     component.options = options
     if isinstance(component, Agent):
-        component.back, component.refuse_back = options.back, options.refuse_back
+        component.back = options.back
         component.only = options.only
     if options.at == "start":
         component.fault()
@@ -184,7 +165,6 @@ def misbehave_at_start(options: argparse.Namespace) -> None:
     if options.exit_at_start is not None:
         print(f"leaving at once with {options.exit_at_start}", file=sys.stderr, flush=True)
         os._exit(options.exit_at_start)
-    time.sleep(options.slow_start)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ it to the successor and waits), `close` is -32600 and the end, `silent` no answe
 `NAME>` to the text of agent_message_chunks to the client and `[NAME]` to prompts to the agent.
 
 A cancellation is accepted plain and in the envelope. Toward the agent it leaves in the form of the
-dialect (`proxy`: plain, `_proxy`: enveloped) unless `--cancel` names one; to the client, plain.
+dialect (`proxy`: plain, `_proxy`: enveloped); to the client, plain.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PassProxy(Component):
         if sent is None:
             return
         params = {"requestId": sent}
-        form = self.options.cancel or ("plain" if self.dialect == "proxy" else "wrapped")
+        form = "plain" if self.dialect == "proxy" else "wrapped"
         if to_agent and form == "wrapped":
             self.notify(f"{self.dialect}/successor", {"method": CANCEL, "params": params})
         else:
@@ -99,7 +99,6 @@ class PassProxy(Component):
 def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--dialect", choices=["proxy", "_proxy", "both"], default="both")
     parser.add_argument("--wrong", choices=["error", "echo", "close", "silent"], default="error")
-    parser.add_argument("--cancel", choices=["plain", "wrapped"])
     parser.add_argument("--name", default="p")
     parser.add_argument("--tag", action="store_true")
     return parser

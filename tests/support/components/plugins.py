@@ -6,7 +6,7 @@ import sys
 
 import attrs
 
-from conductor.proxy import Agent, Proxy, on
+from conductor.proxy import Proxy, on
 
 
 @attrs.define
@@ -39,17 +39,6 @@ class Chatty(Proxy):
         subprocess.run(["echo", "from a child"], check=True)  # noqa: ASYNC221
         subprocess.run(["cat"], check=True)  # noqa: ASYNC221 - ends, because stdin is empty
         return await forward(params)
-
-
-@attrs.define
-class Inside(Agent):
-    """A minimal agent."""
-
-    secret: str = ""
-
-    @on("initialize")
-    async def initialize(self, params: dict):
-        return {"protocolVersion": 1, "agentCapabilities": {}}
 
 
 @attrs.define

@@ -30,13 +30,6 @@ SHOUT = (b"\x1b[31m" + b"-" * 1017 + b"\n") * 1024
 
 
 class ProbeAgent(EchoAgent):
-    tells_cancel = False
-
-    def handle(self, message: Message) -> None:
-        if self.tells_cancel and message["method"] == "$/cancel_request":
-            os.write(2, b"cancelled by $/cancel_request\n")
-        super().handle(message)
-
     def prompt(self, turn: Message) -> None:
         block = turn["params"]["prompt"][0]
         tags, command, argument = re.fullmatch(TAGGED, block["text"], re.S).groups()
@@ -87,16 +80,13 @@ def shout(size: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stubborn", action="store_true")
-    parser.add_argument("--tell-cancel", action="store_true")
     parser.add_argument("--on-term", type=Path)
     options = parser.parse_args()
     if options.on_term:
         signal.signal(signal.SIGTERM, lambda *_: write_and_exit(options.on_term))
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    agent = ProbeAgent()
-    agent.tells_cancel = options.tell_cancel
-    agent.run()
+    ProbeAgent().run()
     while options.stubborn or options.on_term:
         os.write(2, b"end of input\n")
         signal.pause()

@@ -41,7 +41,7 @@ from conductor.proxy.base import Plugin
 from conductor.proxy.conversion import invalid_params
 from conductor.proxy.events import event_marks
 from conductor.proxy.handlers import is_handler
-from conductor.proxy.misfits import mistake_of_answerer, mistake_of_sender
+from conductor.proxy.misfits import mistake_of_peer
 from conductor.routing.component import ComponentHost
 from conductor.schema.convert import decode
 from conductor.secrets.masking import redact
@@ -209,14 +209,14 @@ class FailureLog:
         location = handler_call.handler.location
         if not isinstance(item, LaneResponse):
             sender = port.sender(item.method)
-            problem = mistake_of_sender(
+            problem = mistake_of_peer(
                 self.plugin,
                 location,
                 item.method,
                 item.params,
                 failure,
-                is_request=isinstance(item, LaneRequest),
-                sender=sender,
+                "params" if isinstance(item, LaneRequest) else "notification",
+                sender,
             )
             if problem is not None:
                 return invalid_params(item.method, problem, sender)
@@ -233,7 +233,9 @@ class FailureLog:
         for call, raw in answers:
             answerer = _answerer(call, raw) or getattr(call.source, "source", "")
             method = call.method
-            problem = mistake_of_answerer(self.plugin, location, method, raw, failure, answerer)
+            problem = mistake_of_peer(
+                self.plugin, location, method, raw, failure, "result", answerer
+            )
             if problem is not None:
                 text = f"Invalid result of {method}: {problem}"
                 text += f" (answered by {answerer}, read by {self.name})"

@@ -1,16 +1,15 @@
-"""The annotations of handlers: their types, and checks against the method when a class is created.
+"""The annotations of handlers: the type in which a handler gets its message.
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
 `Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. An observer of all messages
-gets `RawMessage`. Also checked: the order of the parameters, and the schema types in `Forward[…]`
-and in the return annotation. Annotations that only type checkers can read pass.
+gets `RawMessage`. What stands in `Forward[…]` and in the return annotation is for type checkers,
+which know the types of each method (`method_types`).
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-import types
 import typing
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -35,9 +34,6 @@ __all__ = [
     "DeclarationError",
     "Forward",
     "RawMessage",
-    "check_forward",
-    "check_order",
-    "check_return",
     "message_type",
     "method_of",
     "result_type",
@@ -108,7 +104,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
         return dict
     if annotation is bytes:
         return bytes
-    if any(annotation == fitting for fitting in _types(method, "params", "notification")):
+    if any(annotation == fitting for fitting in _types(method)):
         return annotation
     shown = getattr(annotation, "__name__", repr(annotation))
     wanted = f"use {_names(method)}`dict` (plain params) or `bytes` (raw JSON)"
@@ -119,82 +115,6 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
             f"type of {other!r}; {wanted}"
         )
     raise DeclarationError(f"{where}: {parameter!r} is annotated {shown}; {wanted}")
-
-
-def check_order(where: str, name: str, function: Any, first: str, second: str | None) -> None:
-    """Raise `DeclarationError` if `forward` stands before the message.
-
-    `name` is the name of the handler, `first` and `second` are its parameters after `self`.
-    """
-    swapped = first == "forward" or (
-        first in function.__annotations__
-        and _is_forward(_readable_annotation(where, function, first))
-    )
-    if second is not None and second in function.__annotations__ and not swapped:
-        swapped = method_of(_readable_annotation(where, function, second)) is not None
-    if swapped:
-        raise DeclarationError(
-            f"{where}: the message comes first, then `forward`: "
-            f"async def {name}(self, message, forward)"
-        )
-
-
-def check_forward(where: str, function: Any, second: str, method: str, message: Any) -> None:
-    """Raise `DeclarationError` if `Forward[…]` names other types than the handler's.
-
-    `second` is the name of the parameter, `message` the type of the handled message.
-    """
-    if second not in function.__annotations__:
-        return
-    annotation = _readable_annotation(where, function, second)
-    if typing.get_origin(annotation) is not Forward:
-        return
-    sent, received = typing.get_args(annotation)
-    result = result_type(method, message) if _has_result(method) else None
-    if not (_objects(sent) <= _objects(message) and _objects(received) <= _objects(result)):
-        raise DeclarationError(
-            f"{where} handles {method!r} and gets {_shown(message)}; annotate {second!r} as "
-            f"Forward[{_shown(message)}, {_shown(result)}]"
-        )
-
-
-def _has_result(method: str) -> bool:
-    """Whether a method is a request, as far as the schema knows it."""
-    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
-    return not known or any(each.result is not None for each in known)
-
-
-def _is_forward(annotation: Any) -> bool:
-    return (typing.get_origin(annotation) or annotation) is Forward
-
-
-def _objects(annotation: Any) -> set[type[Object]]:
-    """Return the schema types in a type or union."""
-    return {
-        each for each in _members(annotation) if isinstance(each, type) and issubclass(each, Object)
-    }
-
-
-def _shown(annotation: Any) -> str:
-    """Return the text of a type for an error message."""
-    if annotation is dict:
-        return "dict[str, Any]"
-    names = [getattr(each, "__name__", repr(each)) for each in _members(annotation)]
-    return "None" if annotation is None else " | ".join(names)
-
-
-def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the type itself."""
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    return typing.get_args(annotation) if is_union else (annotation,)
-
-
-def _readable_annotation(where: str, function: Any, name: str) -> Any:
-    """Return an annotation, or `Any` if it names types that only type checkers see."""
-    try:
-        return _annotation(where, function, name)
-    except DeclarationError:
-        return Any
 
 
 def result_type(method: str, annotation: Any) -> Any:
@@ -220,7 +140,7 @@ def version_of(annotation: Any) -> int | None:
 def method_of(message: Any) -> str | None:
     """Return the method that has this params type, as a request or a notification."""
     for method in dict.fromkeys(name for each in METHODS_BY_VERSION.values() for name in each):
-        for candidate in _types(method, "params", "notification"):
+        for candidate in _types(method):
             if candidate == message or message in typing.get_args(candidate):
                 return method
     return None
@@ -246,15 +166,14 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
         ) from None
 
 
-def _types(method: str, *members: Literal["params", "notification", "result"]) -> Iterator[Any]:
-    """Yield types of a method in the protocol versions that are imported: a type that is used as an
-    annotation has its module imported."""
+def _types(method: str) -> Iterator[Any]:
+    """Yield the params types of a method in the protocol versions that are imported: a type that is
+    used as an annotation has its module imported."""
     for version, module in _MODULES.items():
         known, loaded = METHODS_BY_VERSION[version].get(method), sys.modules.get(module)
         if known is not None and loaded is not None:
-            for member in members:
-                if (name := getattr(known, member)) is not None:
-                    yield getattr(loaded, name)
+            for name in filter(None, (known.params, known.notification)):
+                yield getattr(loaded, name)
 
 
 def _is_from(annotation: Any, module: str) -> bool:
@@ -269,18 +188,3 @@ def _names(method: str) -> str:
     known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
     names = [name for each in known for name in (each.params, each.notification) if name]
     return "".join(f"{name} or " for name in dict.fromkeys(names))
-
-
-def check_return(where: str, function: Any, method: str) -> None:
-    """Raise `DeclarationError` if an `@on` handler is annotated to return a schema type that is not
-    the result of `method`."""
-    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
-    if not known or "return" not in function.__annotations__:
-        return
-    results = {each for result in _types(method, "result") for each in _objects(result)}
-    for wrong in _objects(_readable_annotation(where, function, "return")) - results:
-        names = sorted({each.result for each in known if each.result is not None})
-        raise DeclarationError(
-            f"{where} handles {method!r} and is annotated to return {wrong.__name__}; "
-            f"write `-> {' or '.join([*names, 'dict']) if names else 'None'}`"
-        )

@@ -23,9 +23,6 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import (
     DeclarationError,
-    check_forward,
-    check_order,
-    check_return,
     message_type,
     result_type,
 )
@@ -263,12 +260,12 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
             + (", without `yield`" if inspect.isasyncgenfunction(function) else "")
         )
     parameters = _parameters(where, name, function, method)
-    second = parameters[1].name if len(parameters) == 2 else None
-    check_order(where, name, function, parameters[0].name, second)
+    if parameters[0].name == "forward":
+        raise DeclarationError(
+            f"{where}: the message comes first, then `forward`: "
+            f"async def {name}(self, message, forward)"
+        )
     annotation = message_type(where, function, parameters[0].name, method)
-    if second is not None:
-        check_forward(where, function, second, method, annotation)
-    check_return(where, function, method)
     return Handler(
         method,
         function,

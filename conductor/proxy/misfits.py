@@ -8,7 +8,7 @@ compared with the schema only when a handler has failed, so good messages cost n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from conductor.acp import MCP_METHODS, session_id_of
 from conductor.errors import LocalProtocolError, describe
@@ -20,12 +20,12 @@ from conductor.schema.convert import misfit
 
 __all__ = [
     "InvalidParams",
-    "mistake_of_answerer",
-    "mistake_of_sender",
+    "mistake_of_peer",
     "passes_misfit",
     "session_id_in",
 ]
 
+Part: TypeAlias = Literal["params", "notification", "result"]
 log: Final = get_logger()
 
 
@@ -41,36 +41,34 @@ def session_id_in(params: Mapping[str, Any]) -> str:
     return id
 
 
-def mistake_of_sender(
+def mistake_of_peer(
     plugin: Any,
     handler: str,
     method: str,
-    params: bytes | None,
+    raw: bytes | None,
     failure: BaseException,
-    *,
-    is_request: bool,
+    part: Part,
     sender: str,
 ) -> str | None:
-    """The part of a message that does not fit the schema, or the failure of its handler:
-    `sessionId: expected string, got nothing`. `None` if the failure is the plugin's: the message
-    fits, or the handler has broken a rule for authors.
+    """The part of a message or an answer that does not fit the schema, or the failure of its
+    handler: `sessionId: expected string, got nothing`. `None` if the failure is the plugin's: the
+    message fits, or the handler has broken a rule for authors.
 
     The first such message of a handler, `file:line`, is logged.
     """
     if isinstance(failure, LocalProtocolError):
         return None
-    problem = _misfit(plugin, method, params, "params" if is_request else "notification")
-    if problem is None and isinstance(failure, InvalidParams):
+    problem = _misfit(plugin, method, raw, part)
+    if problem is None and part != "result" and isinstance(failure, InvalidParams):
         problem = str(failure)
-    if problem is None:
-        return None
-    if _is_first(plugin, handler):
+    if problem is not None and _is_first(plugin, handler):
         log.warning(
             "malformed message, its handler cannot read it; later ones are not logged",
             sender=sender,
             method=method,
+            part=part,
             problem=problem,
-            session=session_id_of(params),
+            session=None if part == "result" else session_id_of(raw),
             plugin=type(plugin).__name__,
             handler=handler,
             failure=describe(failure),
@@ -78,34 +76,7 @@ def mistake_of_sender(
     return problem
 
 
-def mistake_of_answerer(
-    plugin: Any,
-    handler: str,
-    method: str,
-    result: bytes,
-    failure: BaseException,
-    answerer: str,
-) -> str | None:
-    """The part of an answer that does not fit the schema, as `mistake_of_sender`."""
-    if isinstance(failure, LocalProtocolError):
-        return None
-    problem = _misfit(plugin, method, result, "result")
-    if problem is not None and _is_first(plugin, handler):
-        log.warning(
-            "malformed answer, its handler cannot read it; later ones are not logged",
-            answerer=answerer,
-            method=method,
-            problem=problem,
-            plugin=type(plugin).__name__,
-            handler=handler,
-            failure=describe(failure),
-        )
-    return problem
-
-
-def _misfit(
-    plugin: Any, method: str, raw: bytes | None, part: Literal["params", "notification", "result"]
-) -> str | None:
+def _misfit(plugin: Any, method: str, raw: bytes | None, part: Part) -> str | None:
     """The part that does not fit; `None` if it fits. Of a message that no schema describes, what
     keeps it from being decoded."""
     versions = (plugin.protocol_version, *METHODS_BY_VERSION)

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
         PermissionOption,
         RequestPermissionResponse,
         SessionUpdate,
-        TerminalOutputResponse,
         TextContent,
         ToolCallUpdate,
-        WaitForTerminalExitResponse,
     )
 
 __all__ = [
@@ -189,29 +187,6 @@ class ClientPeer(Peer):
         answer = await self.request("elicitation/create", params)
         return dict(answer.get("content") or {}) if answer.get("action") == "accept" else None
 
-    async def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *, session_id: str
-    ) -> bool:
-        """Ask the user to open `url`; return whether they agreed.
-
-        Agreeing means that the page is opened, not that the user is done there: tell the client
-        with `complete_elicitation(elicitation_id)`. For clients with the capability
-        `elicitation.url`.
-        """
-        params = {
-            "mode": "url",
-            "message": message,
-            "url": url,
-            "elicitationId": elicitation_id,
-            "sessionId": session_id,
-        }
-        answer: dict[str, Any] = await self.request("elicitation/create", params)
-        return answer.get("action") == "accept"
-
-    async def complete_elicitation(self, elicitation_id: str) -> None:
-        """Tell the client that the user is done at the page of `elicit_url`."""
-        await self.notify("elicitation/complete", {"elicitationId": elicitation_id})
-
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
     ) -> str:
@@ -226,58 +201,6 @@ class ClientPeer(Peer):
         """Write a file through the client."""
         params = {"sessionId": session_id, "path": path, "content": content}
         await self.request("fs/write_text_file", params)
-
-    async def create_terminal(
-        self,
-        session_id: str,
-        command: str,
-        args: Sequence[str] = (),
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        output_byte_limit: int | None = None,
-    ) -> str:
-        """Start a command in a terminal of the client; returns the id of the terminal.
-
-        Like all methods of terminals for version 1 of the protocol only. The client keeps the
-        terminal until `release_terminal`.
-        """
-        params = without_none(
-            sessionId=session_id,
-            command=command,
-            args=list(args),
-            env=[{"name": name, "value": value} for name, value in (env or {}).items()],
-            cwd=cwd,
-            outputByteLimit=output_byte_limit,
-        )
-        terminal_id: str = (await self.request("terminal/create", params))["terminalId"]
-        return terminal_id
-
-    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutputResponse:
-        """Return the output so far, and the exit status if the command has ended."""
-        from conductor.schema.v1 import TerminalOutputResponse
-
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        return await self.request("terminal/output", params, result=TerminalOutputResponse)
-
-    async def wait_for_terminal_exit(
-        self, session_id: str, terminal_id: str
-    ) -> WaitForTerminalExitResponse:
-        """Wait for the end of the command; returns its exit code, or the signal that ended it."""
-        from conductor.schema.v1 import WaitForTerminalExitResponse
-
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        return await self.request(
-            "terminal/wait_for_exit", params, result=WaitForTerminalExitResponse
-        )
-
-    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
-        """End the command; its output stays readable."""
-        await self.request("terminal/kill", {"sessionId": session_id, "terminalId": terminal_id})
-
-    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
-        """End the command if it still runs, and free the terminal."""
-        await self.request("terminal/release", {"sessionId": session_id, "terminalId": terminal_id})
 
     async def update(self, session_id: str, update: SessionUpdate | Mapping[str, Any]) -> None:
         """Send a `session/update` notification."""
@@ -334,47 +257,6 @@ class AgentPeer(Peer):
         params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}
         session_id: str = (await self.request("session/new", params))["sessionId"]
         return session_id
-
-    async def load_session(
-        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
-    ) -> dict[str, Any]:
-        """Open an earlier session; the agent sends its history first, as updates.
-
-        Returns the result: modes and config options, if the agent has any. Version 1 of the
-        protocol, for agents with the capability `loadSession`. `more` are further members of the
-        params, as on the wire.
-        """
-        params = {"sessionId": session_id, "cwd": cwd, "mcpServers": list(mcp_servers), **more}
-        return await self.request("session/load", params) or {}
-
-    async def close_session(self, session_id: str) -> None:
-        """Close a session: the agent frees it, and may keep its history."""
-        await self.request("session/close", {"sessionId": session_id})
-
-    async def set_config_option(
-        self, session_id: str, config_id: str, value: str | bool
-    ) -> list[dict[str, Any]]:
-        """Set an option of a session: the id of one of its values, or a truth value.
-
-        Returns all options of the session, since setting one may change others.
-        """
-        params = {"sessionId": session_id, "configId": config_id, "value": value}
-        if isinstance(value, bool):
-            params["type"] = "boolean"
-        elif self._protocol_version() > 1:
-            params["type"] = "id"
-        result = await self.request("session/set_config_option", params) or {}
-        options: list[dict[str, Any]] = result.get("configOptions", [])
-        return options
-
-    async def log_in(self, method_id: str) -> None:
-        """Log in with an authentication method that the agent has named in `initialize`."""
-        method = "authenticate" if self._protocol_version() == 1 else "auth/login"
-        await self.request(method, {"methodId": method_id})
-
-    async def log_out(self) -> None:
-        """End the login of the agent."""
-        await self.request("logout" if self._protocol_version() == 1 else "auth/logout", {})
 
 
 class PromptTurn(msgspec.Struct, frozen=True):

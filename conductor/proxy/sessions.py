@@ -48,8 +48,6 @@ _MAX_UNOPENED: Final = 1000
 _MAX_UNOPENED_CHARACTERS: Final = 1024 * 1024
 """Maximum characters of their ids, without the newest one."""
 _ids: Iterator[int] = itertools.count(1)
-_MAX_LEVELS: Final = 32
-"""Sessions above that of a subagent."""
 
 
 @attrs.define(eq=False)
@@ -175,8 +173,7 @@ class Session(SessionFacts):
         """The sessions above a subagent's session: the one that started it, the one above that, and
         so on up to the user's session. Empty for a session of the user.
 
-        Agents announce these relations; a circle ends where it begins again. Of more than
-        32 sessions the lowest are left out for good, so that the next look is short.
+        Agents announce these relations; a circle ends where it begins again.
         """
         last, found = self, dict[Session, None]()
         while self._find is not None and last.parent is not None:
@@ -184,12 +181,7 @@ class Session(SessionFacts):
             if last is self or last in found:
                 break
             found[last] = None
-        above = list(found)
-        if len(above) > _MAX_LEVELS:
-            above = above[-_MAX_LEVELS:]
-            for each, parent in ((self, above[0].id), (above[-1], None)):
-                each.parent = parent  # the last had one in a circle
-        return above
+        return list(found)
 
     @property
     def user_session(self) -> Session:

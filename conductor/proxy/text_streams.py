@@ -14,7 +14,6 @@ work.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -93,7 +92,8 @@ class TextStreams:
         text = chunk_text(update) if kind in self.kinds else None
         if text is None:
             return [params] if kind in SESSION_STATE_UPDATES else [*await self.end(), params]
-        key = (kind, _identity(update.get(TEXT_CHUNKS[kind])))
+        id = update.get(TEXT_CHUNKS[kind])
+        key = (kind, None if id is None else str(id))
         sent: list[dict[str, Any]] = []
         if len(self._open) > 1 or key not in self._open:
             for other in [each for each in self._open if each[1] is None and each != key]:
@@ -145,11 +145,6 @@ def with_chunk_text(params: dict[str, Any], text: str) -> dict[str, Any]:
         data = base64.b64encode(text.encode("latin-1", "replace")).decode()
         return {**params, "update": {**update, "data": data}}
     return {**params, "update": {**update, "content": {**update["content"], "text": text}}}
-
-
-def _identity(id: Any) -> str | None:
-    """The id of a text; one of another JSON type is encoded."""
-    return id if id is None or isinstance(id, str) else json.dumps(id)
 
 
 _Function = Callable[[Any, Any], TextFilter]

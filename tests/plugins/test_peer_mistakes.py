@@ -189,8 +189,8 @@ async def test_a_handler_that_fails_on_an_answer_blames_who_answered(
     assert {each.code for each in errors} == {-32603}
     assert errors[0].data == {"component": "fake-agent"}
     [line] = logged()
-    assert line["event"].startswith("malformed answer")
-    assert (line["answerer"], line["method"], line["problem"]) == ("fake-agent", method, problem)
+    assert (line["event"][:17], line["part"]) == ("malformed message", "result")
+    assert (line["sender"], line["method"], line["problem"]) == ("fake-agent", method, problem)
     assert "exception" not in line
 
 
@@ -299,7 +299,7 @@ async def test_a_task_and_an_event_after_the_answer_blame_who_answered(acp_chain
         await client.request("session/list", PARAMS)
 
     lines = logged()
-    assert [line["event"][:16] for line in lines] == ["malformed answer"] * 2, lines
+    assert [line["part"] for line in lines] == ["result"] * 2, lines
     assert {line["problem"] for line in lines} == {"sessions: expected array, got a number"}
 
 

@@ -286,6 +286,41 @@ async def test_typed_questions_to_the_client(chain):
     assert client.transcript.text() == "typed."
 
 
+async def test_a_proxy_asks_the_user_with_a_form(chain):
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    answers = [
+        {"action": "accept", "content": {"name": "x"}},
+        {"action": "accept"},
+        {"action": "decline"},
+    ]
+    seen, received = [], []
+
+    class Asks(Proxy):
+        @on("session/prompt")
+        async def ask(self, params, forward):
+            id = params["sessionId"]
+            for call in ("c1", None, None):
+                seen.append(
+                    await self.client.elicit("Name?", schema, session_id=id, tool_call_id=call)
+                )
+            return await forward()
+
+    async with chain(Asks(), FakeAgent()) as client:
+
+        def answer(params):
+            received.append(params)
+            return answers[len(received) - 1]
+
+        client.handlers["elicitation/create"] = answer
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+
+    assert seen == [{"name": "x"}, {}, None]
+    form = {"mode": "form", "message": "Name?", "requestedSchema": schema, "sessionId": session}
+    assert received == [{**form, "toolCallId": "c1"}, form, form]
+
+
 async def test_an_object_that_is_no_message_names_no_method(chain):
     class Wrong(Proxy):
         @on("session/prompt")

@@ -90,35 +90,6 @@ OWN = "which the conductor handles itself and never delivers"
         ('on("session/prompt")', "self, message, *, forward", PARAMETERS),
         ('on("session/prompt")', "self, message, forward=None", PARAMETERS),
         ('on("session/prompt")', "self, forward, request", FORWARD_LAST),
-        ('on("session/prompt")', "self, pass_on, request: v1.PromptRequest", FORWARD_LAST),
-        ('on("session/prompt")', "self, pass_on: Forward[Any, Any], request", FORWARD_LAST),
-        (
-            'on("session/prompt")',
-            "self, request: v1.PromptRequest, forward: Forward[Any, v2.PromptResponse]",
-            "P.handle handles 'session/prompt' and gets PromptRequest; annotate 'forward' as "
-            "Forward[PromptRequest, PromptResponse]",
-        ),
-        (
-            'on("session/prompt")',
-            "self, request, forward: Forward[v1.PromptRequest, Any]",
-            "gets dict[str, Any]; annotate 'forward' as Forward[dict[str, Any], dict[str, Any]]",
-        ),
-        (
-            'on("session/update")',
-            "self, update: v1.SessionNotification, forward: Forward[Any, v1.PromptResponse]",
-            "annotate 'forward' as Forward[SessionNotification, None]",
-        ),
-        (
-            'on("session/prompt")',
-            "self, request, forward) -> (v1.NewSessionResponse",
-            "P.handle handles 'session/prompt' and is annotated to return NewSessionResponse; "
-            "write `-> PromptResponse or dict`",
-        ),
-        (
-            'on("session/update")',
-            "self, update, forward) -> (v1.PromptResponse",
-            "annotated to return PromptResponse; write `-> None`",
-        ),
         (
             'on("session/update", source="client")',
             "self, params, forward",

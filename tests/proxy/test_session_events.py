@@ -283,49 +283,22 @@ async def test_the_user_of_a_session_is_not_the_agents_to_change(chain, before, 
     assert client.transcript.text("3") == f"{expected}; "
 
 
-@pytest.mark.parametrize("from_below", [False, True])
-async def test_of_sessions_nested_deep_the_upper_ones_are_known_at_little_cost(chain, from_below):
+async def test_sessions_that_an_agent_announces_in_a_circle_have_no_user(chain):
     class P(Proxy):
         @on_text
         async def note(self, session, text):
-            above = [each.id for each in session.ancestors]
-            return f"{len(above)} {above[:1]} {above[-2:]} {session.parent}; "
+            return f"{[each.id for each in session.ancestors]} {session.is_placed}"
 
     def build(session):
-        pairs = [(session, "1"), *((f"{n}", f"{n + 1}") for n in range(1, 100))]
-        for above, below in reversed(pairs) if from_below else pairs:
-            agent.update(above, {"sessionUpdate": "subagent_update", "sessionId": below})
-        for id in ("100", "32"):
-            content = {"type": "text", "text": "hi"}
-            agent.update(id, {"sessionUpdate": "agent_message_chunk", "content": content})
-
-    agent = FakeAgent(turns=[[build]])
-    async with chain(P(), agent) as client:
-        user = await opened(client)
-        await client.prompt(user, "hi")
-
-    assert client.transcript.text("100") == f"32 ['31'] {['1', user]} 31; "
-    assert client.transcript.text("32") == f"32 ['31'] {['1', user]} 31; "
-
-
-async def test_a_large_circle_of_sessions_is_opened_once(chain):
-    class P(Proxy):
-        @on_text
-        async def note(self, session, text):
-            return f"{[len(session.ancestors) for _ in range(2)]}; "
-
-    def build(session):
-        for n in range(100):
-            update = {"sessionUpdate": "subagent_update", "sessionId": f"{(n + 1) % 100}"}
-            agent.update(f"{n}", update)
-        content = {"type": "text", "text": "hi"}
-        agent.update("5", {"sessionUpdate": "agent_message_chunk", "content": content})
+        for above, below in ("ab", "bc", "ca"):
+            agent.update(above, announced(below))
+        agent.say("a", "hi")
 
     agent = FakeAgent(turns=[[build]])
     async with chain(P(), agent) as client:
         await client.prompt(await opened(client), "hi")
 
-    assert client.transcript.text("5") == "[32, 32]; "
+    assert client.transcript.text("a") == "['c', 'b'] False"
 
 
 async def test_little_is_kept_of_sessions_with_long_ids_that_nothing_has_opened(chain):

@@ -160,13 +160,11 @@ FILE = """version: 1
 proxies:
   - use: ./mine.py:Mine
     required: true
-    on_failure: ON_FAILURE
 """
 
 
-@pytest.mark.parametrize("on_failure", ["end_chain", "restart"])
-async def test_a_proxy_that_the_chain_file_requires_refuses_too(chain, tmp_path, on_failure):
-    (tmp_path / "chain.yaml").write_text(FILE.replace("ON_FAILURE", on_failure))
+async def test_a_proxy_that_the_chain_file_requires_refuses_too(chain, tmp_path):
+    (tmp_path / "chain.yaml").write_text(FILE)
     (tmp_path / "mine.py").write_text(
         "from conductor.proxy import Proxy\n\nclass Mine(Proxy):\n    versions = {1}\n"
     )

@@ -173,5 +173,4 @@ class PluginRuntime:
             port.add_tap,
             self.release_lane,
             self._wait_for_readers,
-            lambda: self.plugin.protocol_version,
         )

@@ -83,7 +83,6 @@ class Peer:
     _tap: Callable[[str, NotificationTap], Callable[[], None]]
     _release: Callable[[], None]
     _wait_for_readers: Callable[[int], Awaitable[None]]
-    _protocol_version: Callable[[], int]
 
     @overload
     async def request(self, method: Params[R], /) -> R: ...
@@ -140,10 +139,11 @@ class Peer:
 
 
 class ClientPeer(Peer):
-    """The client, with methods for the requests that clients answer.
+    """The client, with methods for requests that clients answer. For the others there are schema
+    types: `await self.client.request(v1.CreateTerminalRequest(…))`.
 
-    Elicitations are the same in protocol versions 1 and 2; files, terminals and permission requests
-    are those of version 1. `Session.ask` asks for permission in both.
+    Elicitations are the same in protocol versions 1 and 2; files and permission requests are those
+    of version 1. `Session.ask` asks for permission in both.
     """
 
     __slots__ = ()
@@ -215,9 +215,9 @@ class ClientPeer(Peer):
 
 @attrs.frozen(eq=False, repr=False)
 class AgentPeer(Peer):
-    """The agent, with methods for the requests that agents answer.
+    """The agent, with methods for prompts.
 
-    `request(…)` sends all others, such as extension methods.
+    `request(…)` sends all others, such as `v1.LoadSessionRequest(…)` or extension methods.
     """
 
     _seen_turns: Callable[[], Turns[Any]]

@@ -28,7 +28,6 @@ __all__ = [
     "LogListener",
     "Logger",
     "bind_context",
-    "call_before_lines",
     "configure",
     "get_logger",
     "hold",
@@ -290,7 +289,6 @@ class _Stderr:
 
     def __init__(self) -> None:
         self._dropped_lines = 0
-        self.before_line: Callable[[], None] | None = None
         self.held: list[str] | None = None
         """Lines that wait for `release`, instead of being written."""
 
@@ -303,8 +301,6 @@ class _Stderr:
             else:
                 self._dropped_lines += 1
             return
-        if self.before_line is not None:
-            self.before_line()
         dropped = (
             f" [{self._dropped_lines} earlier log lines were lost]" if self._dropped_lines else ""
         )
@@ -335,12 +331,6 @@ class _Stderr:
 
 
 _stderr = _Stderr()
-
-
-def call_before_lines(call: Callable[[], None] | None) -> None:
-    """Call this before each line that is written, for a command that writes to the same terminal;
-    `None`: no longer."""
-    _stderr.before_line = call
 
 
 def hold() -> None:

@@ -60,7 +60,4 @@ def test_other_shells_have_a_script(run, shell, line):
 
     assert (result.returncode, result.stderr) == (0, "")
     assert line in result.stdout
-
-
-def test_fish_shows_descriptions_up_to_their_end(run):
-    assert 'string split -m 1 "," $completion' in run("completions", "fish").stdout
+    assert 'string split "," ' not in result.stdout  # descriptions have commas

@@ -78,7 +78,6 @@ def test_it_passes_ruff_and_mypy(written, tmp_path):
     [
         ("json", "a Python module 'json' already exists"),
         ("Notes", "'Notes' cannot be the name of a package"),
-        ("class", "'class' cannot be the name of a package"),
         ("../up", "'../up' cannot be the name of a package"),
     ],
 )
@@ -121,13 +120,3 @@ def test_the_printed_commands_work(tmp_path):
 
     assert "Answer in one sentence." in tried.stdout, tried.stderr
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
-
-
-def test_a_file_at_the_target_is_a_usage_error(tmp_path):
-    (tmp_path / "notes").write_text("")
-
-    result = run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path)
-
-    assert result.returncode == 2
-    assert "notes cannot be written: File exists; --directory chooses" in result.stderr
-    assert "Traceback" not in result.stderr

@@ -1,31 +1,6 @@
-"""Which arguments of `acp-conductor proxy` are chain files."""
+"""`acp-conductor proxy`: a command that ends with the name of a chain file is a command."""
 
 from __future__ import annotations
-
-import pytest
-
-from conductor.cli.run import _is_chain_file
-
-
-@pytest.mark.parametrize(
-    ("word", "is_file"),
-    [
-        ("tools.yaml", True),
-        ("dir/absent.yml", True),
-        ("my chains/tools.yaml", True),
-        ("p --config x.yaml", False),
-        ("p --config 'my chains/tools.yaml'", False),
-        ("notes-proxy", False),
-    ],
-)
-def test_a_command_that_ends_with_a_chain_files_name_is_a_command(
-    tmp_path, monkeypatch, word, is_file
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my chains").mkdir()
-    (tmp_path / "my chains" / "tools.yaml").touch()
-
-    assert _is_chain_file(word) is is_file
 
 
 def test_the_command_is_started(run):
@@ -35,3 +10,12 @@ def test_the_command_is_started(run):
 
     assert result.returncode == 3
     assert "command not found: no-such-proxy" in result.stdout
+
+
+def test_a_path_with_a_space_is_a_chain_file_if_it_exists(run, tmp_path):
+    (tmp_path / "my chains").mkdir()
+    (tmp_path / "my chains" / "tools.yaml").write_text("version: 1\nnope: x\n")
+
+    done = run("proxy", "my chains/tools.yaml")
+
+    assert (done.returncode, "unknown key `nope`" in done.stderr) == (2, True)

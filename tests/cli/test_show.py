@@ -124,13 +124,6 @@ def test_what_a_sandbox_shows(run, chain_file):
     assert "sandbox: workspaces: the working directory; network: yes" in lines
 
 
-def test_mistakes_are_reported(run, chain_file):
-    result = run("show", chain_file("agent: {}\n"))
-
-    assert result.returncode == 2
-    assert "error:" in result.stderr
-
-
 @pytest.mark.parametrize("command", ["show {}", "run {}", "prompt {} hi"])
 def test_a_file_of_the_working_directory_takes_the_place_of_no_name(run, tmp_path, command):
     """A repository has a file that is called as a chain of the user's."""

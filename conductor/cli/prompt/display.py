@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-import trio
 
 from conductor.acp.sessions import FINISHED
 from conductor.chain.start_failure import remedies
@@ -32,7 +31,6 @@ from conductor.cli.prompt.content import (
 )
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
-from conductor.log import call_before_lines
 
 __all__ = [
     "Display",
@@ -180,16 +178,6 @@ class TextDisplay(Display):
             print(line, file=sys.stderr, flush=True)
         self._last = line
 
-    async def refresh(self) -> None:
-        """Keep lines of the log apart from the answer while both go to one terminal or file."""
-        if not _is_same_file(self.stdout.fd, 2):
-            return
-        call_before_lines(self._end_line)
-        try:
-            await trio.sleep_forever()
-        finally:
-            call_before_lines(None)
-
     def end(self) -> None:
         self._end_line()
 
@@ -246,13 +234,6 @@ class JsonDisplay(Display):
 
     def _event(self, type: str, **members: Any) -> None:
         self.stdout.write(json_text({"type": type, **members}) + "\n")
-
-
-def _is_same_file(one: int, other: int) -> bool:
-    try:
-        return os.path.sameopenfile(one, other)
-    except OSError:
-        return False
 
 
 def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:

@@ -99,12 +99,7 @@ def command(
     except (ValueError, OSError) as exc:
         raise click.UsageError(str(exc)) from exc
     if watch:
-        options_given = [f"--prompt={text}" for text in prompts]
-        options_given += [f"--with={setting}" for setting in settings]
-        options_given += [] if agent is None else [f"--agent={agent}"]
-        options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
-        options_given += [f"--timeout={timeout}"]
-        _watch(proxy, ["try", *options_given, "--", proxy])
+        _watch(proxy, [word for word in sys.argv[1:] if word != "--watch"])
     from conductor.cli.command_group import log_for_people
     from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
 
@@ -128,13 +123,10 @@ _STOP_TIMEOUT: Final = 5.0
 
 def _watch(target: str, arguments: Sequence[str]) -> NoReturn:
     """Run `acp-conductor` with these arguments until a signal: again, in a new process, after each
-    change of the Python files in the proxy's directory. A run that still goes on is ended first."""
-    from conductor.cli.try_proxy.target import TargetError, watched_directory
-
-    try:
-        directory = Path(watched_directory(target))
-    except TargetError as exc:
-        raise click.UsageError(str(exc)) from exc
+    change of the Python files beside that of the proxy, or in the working directory. A run that
+    still goes on is ended first."""
+    file, is_file, _ = target.rpartition(".py")
+    directory = Path(file).parent.absolute() if is_file else Path.cwd()
     command = [sys.executable, "-P", "-m", "conductor", *arguments]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))

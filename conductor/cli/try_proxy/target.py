@@ -29,7 +29,7 @@ from conductor.proxy.import_guard import importing_plugin
 from conductor.testing.recording import Recording
 from conductor.tracing.records import RequestRecord
 
-__all__ = ["TargetError", "load_target", "parse_options", "recorded_prompts", "watched_directory"]
+__all__ = ["TargetError", "load_target", "parse_options", "recorded_prompts"]
 
 
 class TargetError(Exception):
@@ -83,26 +83,6 @@ def parse_options(settings: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"{setting!r}: write --with NAME=VALUE")
         options[name] = value
     return options
-
-
-def watched_directory(target: str) -> str:
-    """The directory of the proxy's file or package: its Python files are watched for changes.
-
-    Imports nothing but parent packages. Raises `TargetError`.
-    """
-    path = _file_of(target)
-    if path is not None:
-        return os.path.dirname(os.path.abspath(path))
-    name = target.partition(":")[0]
-    if ":" not in target and target in entry_points():
-        name = entry_points()[target].module
-    try:
-        found = importlib.util.find_spec(name)
-    except Exception as exc:
-        raise TargetError(f"no module is called {name!r}: {exc}") from exc
-    if found is None or found.origin is None:
-        raise TargetError(f"no module is called {name!r}")
-    return os.path.dirname(found.origin)
 
 
 def _class(target: str) -> type[Proxy]:

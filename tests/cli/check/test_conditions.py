@@ -28,12 +28,6 @@ def chain(chain_file, when, rest=AGENT):
             "did you mean `fs.writeTextFile`?",
         ),
         (
-            "{capability: [terminal, zzz]}",
-            "zzz",
-            "no client has a capability `zzz`",
-            "clients have ",
-        ),
-        (
             "{agent: cluade*}",
             "cluade*",
             "it is always left out: `cluade*` does not fit the agent of this file",
@@ -58,7 +52,6 @@ def test_a_condition_that_cannot_hold_is_a_warning_with_its_place(
     [
         "{capability: [fs.writeTextFile, elicitation, session.configOptions.boolean]}",
         "{capability: _meta.terminal_output}",
-        "{capability: fs._meta.streams}",
         "{agent: [gemini, CLAUDE*]}",
         "{client: anything, env: HOME, cwd: ~/w}",
     ],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import queue
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 
@@ -125,34 +123,3 @@ def test_a_question_names_the_files_that_nothing_else_in_it_names(terminal, capf
 
     shown = read().decode() + capfd.readouterr().err
     assert [shown.count(each["path"]) for each in locations] == [1, 1, 1]
-
-
-PROGRAM = """
-import trio
-from conductor.cli.prompt.display import Stdout, TextDisplay
-from conductor.log import configure, get_logger
-
-async def main():
-    display = TextDisplay(Stdout(1))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(display.refresh)
-        await trio.testing.wait_all_tasks_blocked()
-        for text in ("one", "two"):
-            content = {"type": "text", "text": text}
-            display.update("s", {"sessionUpdate": "agent_message_chunk", "content": content})
-            get_logger().warning("logged")
-        nursery.cancel_scope.cancel()
-
-import trio.testing
-configure("info", as_json=False)
-trio.run(main)
-"""
-
-
-def test_a_line_of_the_log_is_not_on_that_of_the_answer():
-    def lines(**where):
-        done = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, **where)
-        return [line.split()[-1] for line in done.stdout.decode().splitlines()]
-
-    assert lines(stderr=subprocess.STDOUT) == ["one", "logged", "two", "logged"]
-    assert lines(stderr=subprocess.PIPE) == ["onetwo"]

@@ -11,7 +11,7 @@ Read `port`, `link`, `stage`.
 - `message_queue`: messages held back, counted in bytes
 - `session_log`, `proxy_meta`: messages replayed to a restarted component
 - stages: `trace`, `session_branches`, `message_queue`, `failure_errors`,
-  `session_log`, `capabilities`, `session_settings`, `proxy_meta`; others
+  `session_log`, `capabilities`, `session_settings`, `session_names`, `proxy_meta`; others
   are in `chain`, `supervision`, `plugins` and `telemetry`
 - `notices`, `failure_errors`, `proxy_meta`: what the conductor adds
 """

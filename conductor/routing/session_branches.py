@@ -6,8 +6,8 @@
 Messages of a subagent's session go to the chain that has announced it, those of an MCP server over
 ACP to the chain that has connected to it, `authenticate` to the chain that has required it last, a
 `logout` also to the others, everything else to the first chain. Ids belong to the connection of
-each hop, so those of several chains do not clash. A new session that has the id of another chain's
-is refused: agents give unique ids.
+each hop, so those of several chains do not clash. A session of a branch that has the id of another
+chain's gets another id for the client.
 
 A chain speaks for its own sessions, terminals and connections to MCP servers: what it sends for
 those of another one, past the `permissions` there, is dropped or refused, and logged. Sessions that
@@ -17,9 +17,12 @@ have subagents that they do not announce.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from conductor.acp import (
     LOGIN_METHODS,
@@ -43,7 +46,11 @@ from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest, RequestOriginator
 from conductor.jsonrpc.json_object import (
+    join_members,
+    list_items,
+    member_at,
     members_or_empty,
+    object_members,
 )
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -57,6 +64,7 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
 from conductor.routing.session_log import SetupRecord
+from conductor.routing.session_names import SessionNames
 from conductor.routing.stage import (
     EVERY,
     ForwardBatch,
@@ -81,6 +89,7 @@ _MAX_SUBAGENTS: Final = 1000
 _MAX_IDS: Final = 1000
 """Servers, and terminals, of one chain that are remembered; the oldest are forgotten."""
 _CLOSE: Final = "session/close"
+_LIST: Final = "session/list"
 _ALWAYS: Final = SESSION_SETUP_METHODS | {_CLOSE}
 """Requests that are looked at before there is a branch."""
 
@@ -124,6 +133,7 @@ class Branch(Stage):
 
     __slots__ = (
         "_branches",
+        "_names",
         "is_closing",
         "link",
         "on_idle",
@@ -140,6 +150,7 @@ class Branch(Stage):
 
     def __init__(self, branches: SessionBranches, link: Link, on_idle: Callable[[], None]) -> None:
         self._branches = branches
+        self._names: SessionNames | None = None
         self.link: Link = link
         self.on_idle: Callable[[], None] = on_idle
         self.is_closing: bool = False
@@ -161,11 +172,21 @@ class Branch(Stage):
         if not self.sessions and not self.opening:
             self.on_idle()
 
+    def rename(self, session: str, payload: Payload) -> Payload:
+        """Raw JSON of this chain with another id for one of its sessions, from now on, if possible:
+        another chain has a session of this id."""
+        if self._names is None:
+            self._names = SessionNames(self.sessions)
+            self.link.plain.insert(self._names)
+        self._names.exchange(f"{session}-{os.urandom(4).hex()}", session)
+        return self._names.of_client(payload)
+
     # -- Stage: messages of the chain --------------------------------------------------------------
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
+        params = self._with_own_id(params)
         if self._branches.asks(self, call, method, params):
             self._branches.port.send(self._branches, call, method, params)
         else:
@@ -174,10 +195,14 @@ class Branch(Stage):
     def receive_notification(
         self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
+        params = self._with_own_id(params)
         if self._branches.tells(self, method, params):
             self._branches.port.send(self._branches, None, method, params)
 
     def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        if self.opening:
+            params = [self._with_own_id(each) or b"{}" for each in notifications.params]
+            notifications = NotificationBatch(notifications.method, params)
         if (own := self._branches.own_part(self, notifications)) is not None:
             self._branches.port.send_batch(self._branches, own)
 
@@ -189,6 +214,15 @@ class Branch(Stage):
         else:
             answer = self._branches.answer_of(self, call, result, error)
             self._branches.port.send_response(self._branches, call, *answer)
+
+    def _with_own_id(self, params: Payload | None) -> Payload | None:
+        """Some agents send updates of a new session before the response that names it."""
+        if not self.opening or params is None:
+            return params
+        session = session_id_of(params)
+        if session is None or not self._branches.is_of_another(session, self):
+            return params
+        return self.rename(session, params)
 
 
 class SessionBranches(Stage):
@@ -203,6 +237,7 @@ class SessionBranches(Stage):
         "_asked",
         "_choose",
         "_is_needed",
+        "_lists",
         "_login",
         "_mcp",
         "_open_sessions",
@@ -241,6 +276,8 @@ class SessionBranches(Stage):
         """Session set-ups under way in the first chain: sessions that it loads or resumes."""
         self._subagents: BoundedDict[str, None] = BoundedDict(_MAX_SUBAGENTS)
         """Sessions of subagents of the first chain."""
+        self._lists: dict[InFlightRequest, str | None] = {}
+        """Unanswered `session/list` requests, and the directory that they are about."""
         self._login: Branch | None = None
 
     def takes(self, kind: StageMethod, method: str) -> bool:
@@ -285,6 +322,8 @@ class SessionBranches(Stage):
                 ResponseWatch(call, lambda result, _: self._ended(branch, params, result))
             branch.link.plain.request(call, method, params)
             return
+        if method == _LIST:
+            self._note_list(call, params)
         forward(call, method, params)
         if method in LOGOUT_METHODS:
             for each in self.branches:
@@ -387,6 +426,11 @@ class SessionBranches(Stage):
         else:
             self._ended(branch, params, b"{}")
 
+    def _note_list(self, call: InFlightRequest, params: Payload | None) -> None:
+        """Sessions of branches are added to the first page of a list."""
+        if self.sessions and member_at(params or b"{}", "cursor") in (None, b"null"):
+            self._lists[call] = _text(member_at(params or b"{}", "cwd"))
+
     # -- from the first chain to the client --------------------------------------------------------
 
     def send_request(
@@ -410,6 +454,9 @@ class SessionBranches(Stage):
     def send_response(
         self, forward: ForwardResponse, call: InFlightRequest, result: RawMember, error: RawMember
     ) -> None:
+        if call.method == _LIST and call in self._lists:
+            cwd = self._lists.pop(call)
+            result = None if result is None else self._with_others(result, cwd)
         forward(call, *self.answer_of(None, call, result, error))
 
     # -- from any chain to the client; `branch` is `None` for the first one ------------------------
@@ -453,12 +500,17 @@ class SessionBranches(Stage):
         result: RawMember,
         error: RawMember,
     ) -> tuple[Payload | None, Payload | None]:
-        """The response of a chain to the client: an error if a new session has a taken id."""
+        """The response of a chain, with the id that a new session has for the client."""
         creates = call.method in SESSION_CREATING_METHODS and result is not None
         if not creates or (session := session_id_of(result)) is None:
             return result, error
         if self._is_taken(session, branch):
-            return None, _SESSION_ID_TAKEN
+            if branch is None or result is None:
+                return None, _SESSION_ID_TAKEN
+            result = branch.rename(session, result)
+            session = session_id_of(result)
+            if session is None or self._is_taken(session, branch):
+                return None, _SESSION_ID_TAKEN
         if branch is not None:
             self.assign(session, branch)
         return result, None
@@ -473,6 +525,25 @@ class SessionBranches(Stage):
         if owner is None and branch is not None:
             return session in self._open_sessions
         return owner is not branch
+
+    def _with_others(self, result: Payload, cwd: str | None) -> Payload:
+        """The raw result of a `session/list` with the open sessions of branches that are not in
+        it."""
+        try:
+            members = object_members(result)
+            listed = list_items(members["sessions"])
+            known = {session_id_of(each) for each in listed}
+            for session, branch in self.sessions.items():
+                record = self._open_sessions.get(session)
+                if session in known or session not in branch.sessions or record is None:
+                    continue
+                where = member_at(record.params or b"{}", "cwd")
+                if where is not None and cwd in (None, _text(where)):
+                    item = {"sessionId": msgspec.json.encode(session), "cwd": where}
+                    listed.append(join_members(item))
+        except (ValueError, KeyError):
+            return result
+        return join_members({**members, "sessions": b"[%b]" % b",".join(listed)})
 
     # -- what a chain may speak for ----------------------------------------------------------------
 
@@ -585,3 +656,11 @@ def _declared_servers(params: Payload | None) -> list[str]:
     declared = [each for each in listed if isinstance(each, dict) and each.get("type") == "acp"]
     ids = [each.get("serverId") or each.get("id") for each in declared]
     return [id for id in ids if isinstance(id, str) and len(id) <= MAX_AGENTS_ID]
+
+
+def _text(value: Payload | None) -> str | None:
+    """A raw JSON string; `None` for anything else."""
+    try:
+        return None if value is None else decode_value(value, type=str)
+    except (ValueError, *DECODE_ERRORS):
+        return None

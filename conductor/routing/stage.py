@@ -62,6 +62,7 @@ ORDER: Final = (
     "settings",  # routing.session_settings: for a restart; after `turns`, which sets `call.session`
     "replayed history",  # supervision.replay: the client has seen it before the restart
     "own requests",  # supervision.replay: the conductor restores sessions in a restarted agent
+    "session names",  # routing.session_names: a session set up anew has another id there
     "plugin info",  # plugins.isolation: an isolated plugin describes itself
     "proxy meta",  # routing.proxy_meta: an agent cannot forge what proxies tell each other
 )

@@ -4,8 +4,9 @@ A proxy gets its handshake and the set-up of every open session again; the reque
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
 initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
 or else loaded with the replayed history suppressed, and gets its mode, model and options again. If
-neither is supported, or both are refused, or the params of its set-up are not kept, it is lost, and
-reported so. One that is loaded without any history may have lost its conversation, and is reported
+neither is supported, or both are refused, a session without any prompt is set up anew
+(`session_names` keeps its id). Any other is lost, and reported so; without the params of its set-
+up, each is. One that is loaded without any history may have lost its conversation, and is reported
 so; an agent that resumes a session says nothing of it. Other state of a proxy is lost with its
 process.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
@@ -37,7 +38,7 @@ from conductor.jsonrpc.json_object import (
     members_or_empty,
     object_members,
 )
-from conductor.jsonrpc.messages import Payload, RawMember
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, RawMember
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
@@ -56,6 +57,9 @@ from conductor.routing.stage import (
 from conductor.routing.trace import TracedOwnRequests
 from conductor.setting_forms import state_after
 from conductor.supervision.initialization import Initialization
+
+if TYPE_CHECKING:
+    from conductor.routing.session_names import SessionNames
 
 __all__ = [
     "Replay",
@@ -85,6 +89,8 @@ class Replay:
     settings: SettingsLog | None = None
     traced: TracedOwnRequests | None = None
     """Shows the requests of the replay, in a traced chain."""
+    _names: SessionNames | None = attrs.field(default=None, init=False)
+    """Names of the sessions that were set up anew; `None` if there are none."""
     _own_requests: _OwnRequests = attrs.field(init=False)
 
     async def run(self, initialization: Initialization) -> RestartOutcome:
@@ -172,12 +178,20 @@ class Replay:
         resume_methods = session_resume_methods(answer)
         has_lost_login = False
         lost, emptied = [], []
-        for session, record in list(session_log.sessions.items()):
+        # Sessions that may be set up anew come last: the agent then knows the ids of all others.
+        records = sorted(
+            session_log.sessions.items(), key=lambda item: not item[1].has_conversation
+        )
+        for session, record in records:
             if record.params is None:
                 self.log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
-            for method in resume_methods if record.params is not None else ():
+            methods = resume_methods + ("session/new",) * (not record.has_conversation)
+            for method in methods if record.params is not None else ():
                 try:
-                    if method == "session/load":
+                    if method == "session/new":
+                        result = await self._set_up_anew(session)
+                        has_lost_login = False  # gemini refuses to load an unknown session so
+                    elif method == "session/load":
                         result, has_history = await self._load(session, record)
                         if record.has_conversation and not has_history:
                             emptied.append(session)
@@ -205,6 +219,34 @@ class Replay:
             self._own_requests.on_answer = lambda: port.remove(history)  # it ends here
             result = await self._request("session/load", _resume_params(session, record))
         return result, history.has_conversation
+
+    async def _set_up_anew(self, session: str) -> bytes:
+        """Repeat the set-up of a session without any prompt, which keeps its id for the client.
+
+        Returns the raw result. Raises `RequestError`, `ConnectionClosed` and `ReplayFailed`.
+        """
+        sessions, port = self.link.session_log.sessions, self.link.plain
+        params = sessions[session].params
+        assert params is not None
+        if self._names is None:
+            from conductor.routing.session_names import SessionNames
+
+            self._names = SessionNames(sessions)
+            port.insert(self._names)
+        self._names.awaited = session
+        agents_session = session
+        try:
+            result = await self._request("session/new", params)
+            agents_session = self._names.agents_id(session)
+        finally:
+            self._names.awaited = None
+            if self._names.are_equal:
+                port.remove(self._names)
+                self._names = None
+        if session_id_of(result) != session:
+            raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
+        self.log.info("session set up anew", session=session, agents_session=agents_session)
+        return result
 
     async def _restore_settings(self, session: str, result: bytes) -> None:
         """Repeat the requests that set mode, model and options of a session.

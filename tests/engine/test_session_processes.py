@@ -19,7 +19,6 @@ from conductor.testing import FakeClient
 
 AGENT = '''
 import os
-from uuid import uuid4
 
 import attrs
 import trio
@@ -31,7 +30,7 @@ STARTS = []
 
 @attrs.define
 class OneSession(Agent):
-    """Has one session. Prompts are commands: `say`, `ask`, `wait`, `end`."""
+    """Has one session, `s`. Prompts are commands: `say`, `ask`, `wait`, `end`."""
 
     closes: bool = True
     _session: str = attrs.field(default="", init=False)
@@ -59,15 +58,21 @@ class OneSession(Agent):
             raise RequestError(-32000, "Log in first")
         if self._session:
             raise RequestError(-32603, "There is a session already")
-        self._session = uuid4().hex
-        await self.client.update(self._session, self.text("before"))
-        self.start_soon(self.client.update, self._session, self.text("ready"))
-        return {"sessionId": self._session, "_meta": {"number": self._number}}
+        self._session = "s"
+        await self.client.update("s", self.text("before"))
+        self.start_soon(self.client.update, "s", self.text("ready"))
+        return {"sessionId": "s", "_meta": {"number": self._number}}
 
     @on("session/load")
     async def load(self, params: dict):
         self._session = params["sessionId"]
         return {"_meta": {"number": self._number}}
+
+    @on("session/list")
+    async def list(self, params: dict):
+        if self._number == 3:
+            raise RequestError(-32603, "no disk")
+        return {"sessions": [{"sessionId": self._session, "title": str(self._number)}]}
 
     @on("session/close")
     async def close(self, params: dict):
@@ -147,6 +152,17 @@ def said(client, session):
     return "".join(each["content"]["text"] for each in updates)
 
 
+async def test_sessions_of_all_processes_are_listed_on_the_first_page(opened):
+    async with opened() as client:
+        await client.initialize()
+        (first, _), (second, _) = [await new(client) for _ in range(2)]
+        pages = [{}, {"cwd": "/"}, {"cwd": "/elsewhere"}, {"cursor": "1"}]
+        listed = [(await client.request("session/list", page))["sessions"] for page in pages]
+
+    own, others = [{"sessionId": first, "title": "1"}], [{"sessionId": second, "cwd": "/"}]
+    assert listed == [own + others, own + others, own, own]
+
+
 async def test_without_it_the_agent_refuses_the_second_session(opened):
     async with opened(0) as client:
         await client.initialize()
@@ -163,6 +179,8 @@ async def test_each_session_has_an_agent_of_its_own(opened):
             await client.prompt(session, "say")
         texts = [said(client, each) for each in (first, second, third)]
 
+    assert first == "s"
+    assert len({first, second, third}) == 3
     assert [re.findall(r"(\d):0 ", text) for text in texts] == [["1"], ["2", "2"], ["3"]]
     assert [text.count("before") for text in texts] == [text.count("ready") for text in texts]
     assert [text.count("before") for text in texts] == [1, 1, 1]

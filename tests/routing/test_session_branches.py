@@ -192,12 +192,22 @@ def test_a_logout_is_for_all_chains_and_answered_once(client):
     ]
 
 
-def test_a_session_of_a_branch_with_a_taken_id_is_refused(client):
+def test_a_session_of_a_branch_has_another_id_if_it_is_taken_also_in_what_comes_before_it(client):
     client.open_sessions["a1"] = None
-    client.open("a1")
+    call = client.set_up(client.branch)
+    updates = [dumps({"sessionId": each, "update": {}}) for each in ("a1", "a1", "a2")]
+    client.chain.receive_notification("session/update", updates[0])
+    client.chain.receive_batch(NotificationBatch("session/update", updates[1:]))
+    client.answer(call, sessionId="a1")
 
-    assert client.originator.answers[-1][1] is None
-    assert client.stage.sessions == {}
+    named = [session_id_of(params) for _, params in client.port.got[:3]]
+    session = session_id_of(client.originator.answers[0][1])
+    assert named == [session, session, "a2"]
+    assert session.startswith("a1-")
+    client.request("session/prompt", sessionId=session)
+    assert client.chain.got[-1] == ("session/prompt", b'{"sessionId":"a1"}')
+    client.chain.receive_response(client.chain.calls[-1], None, b'{"data":{"sessionId":"a1"}}')
+    assert session.encode() in client.originator.answers[-1][2]
 
 
 def test_a_session_of_the_first_chain_with_a_taken_id_is_refused(client):

@@ -299,7 +299,7 @@ def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> P
         spec.stop_timeout,
         bypassed_on_failure=spec.on_failure != "end_chain" and not required,
         required=required,
-        turn_timeout=spec.cancel_timeout,
+        cancel_timeout=spec.cancel_timeout,
         agent_chain_opener=partial(open_agent_chain, files=spec.files),
     )
 

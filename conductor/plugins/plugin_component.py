@@ -54,7 +54,7 @@ class PluginComponent(Component):
     name: str
     plugin: Plugin
     role: Literal["proxy", "agent"]
-    location: str | None = None
+    place: str | None = None
     start_timeout: float = START_TIMEOUT
     stop_timeout: float = STOP_TIMEOUT
     bypassed_on_failure: bool = False
@@ -64,8 +64,7 @@ class PluginComponent(Component):
     lost: Callable[[ComponentExited], None] | None = None
     """Called with a failure, if a supervisor at the other end of a link restarts the plugin and
     answers its open requests; else the chain handles it."""
-    turn_timeout: float = CANCEL_TIMEOUT
-    """The `cancel_timeout` of an agent, in seconds."""
+    cancel_timeout: float = CANCEL_TIMEOUT
     agent_chain_opener: AgentChainOpener | None = None
     """For `Plugin.open_agent`; the package `chain` provides it."""
     runtime: PluginRuntime = attrs.field(init=False)
@@ -92,20 +91,12 @@ class PluginComponent(Component):
         self.runtime = PluginRuntime(self._scheduler, required=self.required)
 
     @property
-    def cancel_timeout(self) -> float:
-        return self.turn_timeout
-
-    @property
     def blocker(self) -> Blocker:
         return BlockedTurns(self.name, self._scheduler)
 
     @property
     def kind(self) -> Literal["plugin", "process", "remote"]:
         return "plugin"
-
-    @property
-    def place(self) -> str | None:
-        return self.location
 
     @property
     def client_port(self) -> Port:
@@ -179,7 +170,7 @@ class PluginComponent(Component):
         await trio.sleep(self.start_timeout - slow)
         if not self._ready:
             reason = f"lifespan() did not yield within {self.start_timeout:g} s"
-            raise StartError(self.name, reason, location=self.location)
+            raise StartError(self.name, reason, location=self.place)
 
     def _fail(self, exc: BaseException) -> None:
         cause = first_exception(exc)
@@ -192,9 +183,9 @@ class PluginComponent(Component):
             return
         reason = describe(cause) + line_of(cause)
         if self._ready:
-            self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.location))
+            self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.place))
         else:
-            self._not_started(StartError(self.name, reason, location=self.location))
+            self._not_started(StartError(self.name, reason, location=self.place))
 
     def _not_started(self, error: StartError) -> None:
         self.host.component_failed(self, error)

@@ -229,7 +229,7 @@ async def test_a_chain_ends_while_the_agent_waits_for_a_cancel(acp_chain, agent,
         await client.attached.chain.components[-1].transcript.wait("session/prompt?")
 
     # The chain cancels the turn when the client leaves.
-    assert trio.current_time() == 0
+    assert trio.current_time() < 1
 
 
 async def test_a_proxy_sees_events_of_real_agents(acp_chain):

@@ -90,9 +90,7 @@ def decode_params(raw: bytes | None, annotation: Any) -> Any:
     """Decode a payload to the type `annotation`. Raises `ValueError` if it does not fit."""
     if annotation is dict or annotation is Any:
         return decode(raw) if raw is not None else {}
-    if annotation is bytes:
-        return raw if raw is not None else b"{}"
-    return structure(raw if raw is not None else b"{}", annotation)
+    return message_reader(annotation)(raw)
 
 
 def message_reader(annotation: Any) -> Callable[[bytes | None], Any]:

@@ -116,8 +116,8 @@ class _Bound:
         return call
 
     async def _call(self, sdk: mcpserver.Context[Any, Any], arguments: dict[str, Any]) -> Any:
-        for name, kind in self.spec.contexts.items():
-            arguments[name] = Context(self.find_session(), sdk) if kind is Context else sdk
+        for name in self.spec.contexts:
+            arguments[name] = Context(self.find_session(), sdk)
         try:
             return await self.method(**arguments)
         except (MCPError, ToolError):

@@ -13,7 +13,7 @@ when an agent connects: the import takes half a second.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
@@ -30,7 +30,6 @@ __all__ = ["Context", "ToolMethod", "tool", "tool_methods"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__acp_tool__"
-_SDK_CONTEXT: Final = ("mcp.server.mcpserver.context", "Context")
 
 
 @attrs.frozen(eq=False)
@@ -55,8 +54,7 @@ class Context:
     Its `id` is empty if the agent connects before it has answered `session/new`. Mode, title and
     `tool_calls` are up to date only in a class with handlers of events (`@on_session`)."""
     sdk: mcpserver.Context[Any, Any] = attrs.field(repr=False)
-    """The context of the MCP SDK: `await context.sdk.report_progress(2, 10)`. A parameter may be
-    annotated with its type, too; that imports the SDK when the proxy starts."""
+    """The context of the MCP SDK: `await context.sdk.report_progress(2, 10)`."""
 
 
 @attrs.frozen
@@ -78,8 +76,8 @@ class ToolMethod:
     mark: _ToolMark
     arguments: tuple[inspect.Parameter, ...]
     """The parameters that the agent fills; annotations are evaluated."""
-    contexts: Mapping[str, Any]
-    """The parameters that get a context, with its type: `Context`, or that of the MCP SDK."""
+    contexts: tuple[str, ...]
+    """The parameters that get the `Context`."""
     location: str
     """`file:line` of the method."""
 
@@ -179,22 +177,17 @@ def _checked(cls: str, name: str, function: Any) -> ToolMethod:
     if not given:
         raise DeclarationError(f"{where} takes no `self`: write `async def {name}(self, …)`")
     arguments: list[inspect.Parameter] = []
-    contexts: dict[str, Any] = {}
+    contexts: list[str] = []
     for parameter in given[1:]:
         annotation = parameter.annotation
-        if annotation is Context or _is_sdk_context(annotation):
-            contexts[parameter.name] = annotation
+        if annotation is Context:
+            contexts.append(parameter.name)
         else:
             _check_argument(where, parameter)
             known = Any if annotation is parameter.empty else annotation
             arguments.append(parameter.replace(annotation=known))
     mark = getattr(function, _MARK)
-    return ToolMethod(name, mark, tuple(arguments), contexts, location_of(function))
-
-
-def _is_sdk_context(annotation: Any) -> bool:
-    bases = annotation.__mro__ if isinstance(annotation, type) else ()
-    return any((base.__module__, base.__name__) == _SDK_CONTEXT for base in bases)
+    return ToolMethod(name, mark, tuple(arguments), tuple(contexts), location_of(function))
 
 
 def _check_argument(where: str, parameter: inspect.Parameter) -> None:

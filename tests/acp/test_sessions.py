@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.acp.sessions import SessionFacts, ToolCallTable
+from conductor.acp.sessions import SessionFacts, ToolCallTable, UsageDelta, UsageMeter
 
 SET_UP = {
     "sessionId": "s",
@@ -271,3 +271,23 @@ def test_the_newest_calls_that_an_agent_never_finishes_are_kept():
         (1000, False, True),
         (1000, False, True),
     ]
+
+
+def cost(amount, currency="USD"):
+    cost = {"amount": amount, "currency": currency}
+    return {"sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": cost}
+
+
+def test_cost_is_cumulative_per_session():
+    meter = UsageMeter()
+
+    assert meter.update(cost(1.5)) == UsageDelta(cost={"USD": 1.5})
+    assert meter.update(cost(2.0)) == UsageDelta(cost={"USD": 0.5})
+    assert meter.update(cost(1, "EUR")) == UsageDelta(cost={"EUR": 1.0})
+    assert meter.update({**cost(0), "cost": None}) == UsageDelta()
+    assert (meter.cost, meter.used, meter.size) == ({"USD": 2.0, "EUR": 1.0}, 10, 100)
+
+
+@pytest.mark.parametrize("odd", [{"amount": "1"}, "1", 3])
+def test_a_cost_that_is_none_is_ignored(odd):
+    assert UsageMeter().update({"sessionUpdate": "usage_update", "cost": odd}) == UsageDelta()

@@ -41,11 +41,3 @@ def test_proxies_import_only_public_names(directory):
     }
 
     assert unlisted == set()
-
-
-def test_an_import_of_a_module_or_of_another_name_is_found():
-    source = "import conductor.log\ndef f():\n    from conductor.proxy import Proxy, base\n"
-
-    found = set(imported(source)) - LISTED
-
-    assert found == {("conductor.log", ""), ("conductor.proxy", "base")}

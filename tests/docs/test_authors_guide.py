@@ -165,9 +165,3 @@ async def test_the_agent_has_a_clock(load, acp_chain):
         await client.prompt(session, 'call Clock now {"zone": "Europe/Rome"}')
 
     assert "+0" in client.transcript.text()
-
-
-@pytest.mark.parametrize("module", sorted(PAGE))
-def test_every_proxy_has_a_test_here(module):
-    if "(Proxy):" in PAGE[module]:
-        assert f'load("{module}"' in (ROOT / "tests/docs/test_authors_guide.py").read_text()

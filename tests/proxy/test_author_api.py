@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 from collections import deque
 
@@ -12,7 +11,6 @@ import trio
 from support.peers.port import hop
 
 from conductor.errors import LocalProtocolError
-from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, tool
 from conductor.proxy.peers import text
 from conductor.schema import v1, v2
@@ -537,20 +535,6 @@ async def test_a_forwarded_request_and_its_response_have_the_same_number(chain):
         ("request", "_forwarded", 5),
         ("response", "_forwarded", 5),
     ]
-
-
-@pytest.mark.slow
-async def test_numbers_of_requests_that_are_over_are_forgotten(chain):
-    handlers = {"_forwarded": lambda params: {}, "_asked": lambda params: {}}
-    async with chain(Numbered(), FakeAgent(handlers=handlers)) as client:
-        await client.initialize()
-        for _ in range(20):
-            await client.request("_forwarded", {})
-            await client.request("_own", {})
-        gc.collect()
-
-        calls = [x for x in gc.get_objects() if type(x) is InFlightRequest and x.method[0] == "_"]
-        assert len(calls) < 5  # the last ones, which idle tasks still hold
 
 
 # -- what does not fit -----------------------------------------------------------------------------

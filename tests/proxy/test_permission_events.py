@@ -6,9 +6,7 @@ import pytest
 from support.event_samples import CALL, opened
 
 from conductor.proxy import (
-    Agent,
     Proxy,
-    on,
     on_permission,
     slash,
 )
@@ -21,38 +19,15 @@ async def test_on_permission_answers_with_the_merged_tool_call(chain):
         async def decide(self, session, asked, forward):
             return asked.allow() if asked.tool_call.kind == "read" else asked.deny()
 
-    options = [
-        {"optionId": "y", "name": "Yes", "kind": "allow_once"},
-        {"optionId": "n", "name": "No", "kind": "reject_once"},
-    ]
-    answers = []
+    async def ask(session):
+        for call in ({"toolCallId": "1"}, {"toolCallId": "2", "kind": "edit"}):
+            answers.append(await agent.ask(session, call))
 
-    class Asking(Agent):
-        @on("initialize")
-        async def initialize(self, params):
-            return {"protocolVersion": 1, "agentInfo": {"name": "asking", "version": "1"}}
+    answers, agent = [], FakeAgent(turns=[[CALL, ask]])
+    async with chain(P(), agent) as client:
+        await client.prompt(await opened(client), "hi")
 
-        @on("session/new")
-        async def new(self, params):
-            return {"sessionId": "s"}
-
-        @on("session/prompt")
-        async def prompt(self, params):
-            await self.client.update("s", CALL)
-            for call in ({"toolCallId": "1"}, {"toolCallId": "2", "kind": "edit"}):
-                answers.append(
-                    await self.client.request(
-                        "session/request_permission",
-                        {"sessionId": "s", "toolCall": call, "options": options},
-                    )
-                )
-            return {"stopReason": "end_turn"}
-
-    async with chain(P(), Asking()) as client:
-        session = await opened(client)
-        await client.prompt(session, "hi")
-
-    assert [each["outcome"]["optionId"] for each in answers] == ["y", "n"]
+    assert answers == ["allow", "reject"]
 
 
 async def test_an_answer_that_only_the_user_can_choose_is_not_allowed(chain):

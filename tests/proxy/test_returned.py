@@ -66,7 +66,6 @@ class NumberForCommand(Proxy):
         return 17
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     ("proxy", "prompt", "problem"),
     [
@@ -80,10 +79,10 @@ class NumberForCommand(Proxy):
         (NumberForCommand, "/count", "a value of type int, not a str or None"),
     ],
 )
-async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prompt, problem):
+async def test_the_author_is_told_what_to_return(acp_chain, proxy, prompt, problem):
     async def converse():
         async with acp_chain(proxy(), strict=True) as client:
-            await client.initialize(version=version)
+            await client.initialize()
             await client.prompt(await client.new_session("/project"), prompt)
             await client.transcript.wait(lambda _: False)
 
@@ -155,9 +154,8 @@ async def test_a_text_is_no_content_block(acp_chain, blocks):
     assert prompt.params["prompt"] == ["not a block of this proxy"]
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("function", ["prepend", "answer", "say"])
-async def test_bytes_and_nothing_are_no_text(acp_chain, version, function):
+async def test_bytes_and_nothing_are_no_text(acp_chain, function):
     class P(Proxy):
         @on_prompt
         async def change(self, session, prompt, forward):
@@ -172,7 +170,7 @@ async def test_bytes_and_nothing_are_no_text(acp_chain, version, function):
 
     agent = FakeAgent()
     async with acp_chain(P(), agent) as client:
-        await client.initialize(version=version)
+        await client.initialize()
         session = await client.new_session("/project")
         for text, given in (("bytes", "bytes"), ("nothing", "NoneType")):
             with pytest.raises(RequestError, match=f"{function}.* takes a str, not {given} "):

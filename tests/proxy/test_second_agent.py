@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -436,18 +436,16 @@ async def test_a_second_agent_ends_when_the_process_of_its_plugin_is_killed(chai
         pid = int((tmp_path / "pid").read_text())
         program = os.pidfd_open(pid)
         for child in children():
-            os.kill(int(child), signal.SIGKILL)
+            child.kill()
         with trio.fail_after(10):
             await trio.lowlevel.wait_readable(program)  # at the end of the process
         os.close(program)
 
 
 def is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 async def _ignore_closed(prompt, *args):
@@ -455,6 +453,5 @@ async def _ignore_closed(prompt, *args):
         await prompt(*args)
 
 
-def children() -> list[str]:
-    """Pids of the children of this process, which have not been waited for."""
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()

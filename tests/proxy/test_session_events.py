@@ -84,26 +84,6 @@ async def test_after_answer_runs_once_the_answer_is_sent(chain):
         assert client.transcript.text(session) == "welcome"
 
 
-async def test_a_subagents_session_knows_its_parent(chain):
-    class P(Proxy):
-        @on_text
-        async def note(self, session, text):
-            return f"{session.parent}: {text}" if session.parent else None
-
-    child = {"sessionUpdate": "subagent_update", "sessionId": "child", "title": "x"}
-
-    async def of_child(session):
-        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "hi"}}
-        agent.update("child", chunk)
-
-    agent = FakeAgent(turns=[[child, of_child]])
-    async with chain(P(), agent) as client:
-        session = await opened(client)
-        await client.prompt(session, "hi")
-
-    assert client.transcript.text("child") == f"{session}: hi"
-
-
 async def test_a_subagents_session_knows_all_sessions_above_it_and_the_users(chain):
     class P(Proxy):
         @on_text

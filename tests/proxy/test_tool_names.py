@@ -140,12 +140,6 @@ async def test_two_answers_that_allow_once_are_left_to_the_user(chain):
     assert await answer(chain, entry, Rule("allow_once", about=["plan"])) == "asked"
 
 
-def test_every_agent_of_the_notes_has_an_entry():
-    agents = {each["agent"].lower() for each in AGENTS}
-    known = ("claude", "codex", "gemini", "qwen", "vibe", "fast-agent", "opencode")
-    assert all(any(one in agent for agent in agents) for one in known)
-
-
 @pytest.mark.parametrize(
     ("servers", "told", "tools"),
     [

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
-from mcp.server.mcpserver import Context as SdkContext
 from mcp.shared.exceptions import MCPError
 from support.bridge_harness import mcp_client
 from support.mcp_providers import toolbox
@@ -76,10 +75,6 @@ class Notes(Proxy):
         session = context.session
         await session.say("looking")
         return f"{session.id} in {session.cwd}, {session.opened_by}"
-
-    @tool
-    async def revision(self, sdk: SdkContext) -> str:
-        return str(sdk.protocol_version)
 
     @tool
     async def wait(self) -> None:
@@ -148,7 +143,7 @@ async def test_the_schema_of_a_tool_comes_from_its_method(mode):
     assert tools["ask-user"].input_schema["properties"]["kind"]["enum"] == ["a", "b"]
     assert tools["ask-user"].description == "Ask."
     assert tools["ask-user"].annotations.read_only_hint
-    assert tools["revision"].input_schema["properties"] == {}
+    assert tools["where"].input_schema["properties"] == {}
     assert text_of(said) == "hello Ann hello Ann"
 
 
@@ -294,14 +289,6 @@ async def test_a_tool_is_cancelled_with_its_call(mode):
             nursery.cancel_scope.cancel()
         with trio.fail_after(10):
             await notes.cancelled.wait()
-
-
-@ERAS
-async def test_a_parameter_may_have_the_context_of_the_sdk(mode):
-    async with in_session(Notes(), mode) as (_, mcp):
-        said = text_of(await mcp.call_tool("revision", {}))
-
-    assert said == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
 
 
 async def test_a_failed_request_of_a_tool_is_an_error_that_the_model_reads():

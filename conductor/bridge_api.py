@@ -66,8 +66,8 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
-from conductor.network.accept import accept
 from conductor.network.peer_user import is_same_user
+from conductor.network.sockets import accept
 from conductor.plugins.handler_call import begin_worker
 from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback

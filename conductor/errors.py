@@ -39,6 +39,7 @@ __all__ = [
     "StartError",
     "describe",
     "details_are_withheld",
+    "exception_location",
     "line_in",
     "withhold_details",
 ]
@@ -295,6 +296,19 @@ def line_in(file: str | None, exc: BaseException) -> str:
         if os.path.realpath(frame.f_code.co_filename) == real
     ]
     return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
+
+
+def exception_location(exc: BaseException) -> dict[str, str]:
+    """Log fields for an exception whose text, or that of its cause, may contain a bearer token.
+
+    `error`: its type; `at`: the innermost calls as `file:line function`. hypercorn's error for an
+    invalid HTTP/2 preface contains the received bytes.
+    """
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    frames = traceback.extract_tb(exc.__traceback__)[-5:]
+    calls = [f"{'/'.join(f.filename.split(os.sep)[-2:])}:{f.lineno} {f.name}" for f in frames]
+    return {"error": type(exc).__name__, "at": " < ".join(reversed(calls))}
 
 
 def _without_none(**members: Any) -> dict[str, Any]:

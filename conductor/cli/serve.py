@@ -132,8 +132,7 @@ def command(file: str, **options: Any) -> None:
     """
     from conductor.cli.chain_run import ChainRun
     from conductor.cli.load import check_options, load_chain
-    from conductor.server.current_chain import CurrentChain
-    from conductor.server.run import serve
+    from conductor.server.run import CurrentChain, serve
 
     run = ChainRun.of_file(file, load=partial(load_chain, file))
     chain = run.chain_or_exit()
@@ -145,7 +144,7 @@ def command(file: str, **options: Any) -> None:
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:
     import os
 
-    from conductor.network.tls import server_context
+    from conductor.network.tcp import server_context
     from conductor.server.access import AccessPolicy, host_name_of, read_tokens
     from conductor.server.limits import ServerLimits, ServerTimeouts
     from conductor.server.listen.address import TcpAddress, parse_address

@@ -26,7 +26,6 @@ import trio
 from trio.lowlevel import ParkingLot
 
 from conductor.errors import ConnectionClosed
-from conductor.network.line_channel import LineChannel
 from conductor.network.sequence_numbers import (
     AckFrame,
     ReceiveWindow,
@@ -36,6 +35,7 @@ from conductor.network.sequence_numbers import (
 )
 from conductor.network.websocket import WebSocket, WebSocketClosed
 from conductor.transport.base import CHUNK_SIZE
+from conductor.transport.memory import LineChannel
 
 __all__ = [
     "FRAME_OVERHEAD",

@@ -21,17 +21,18 @@ from conductor.acp import CONNECTION_HEADER
 from conductor.network.address import RemoteAddress
 from conductor.network.backoff import Backoff
 from conductor.network.bounded_http import BodyTooLarge, bounded_client
-from conductor.network.keepalive import client_keep_alive
+from conductor.network.sockets import client_keep_alive
 from conductor.network.tcp import (
     causes,
+    client_context,
     describe_os_error,
+    describe_tls_error,
     display_url,
     is_connection_refused,
     network_errors,
     open_stream,
     proxy_for,
 )
-from conductor.network.tls import client_context, describe_tls_error
 from conductor.remote.transport import RemoteTransport
 
 __all__ = [

@@ -33,10 +33,9 @@ from conductor.remote.http_connection import (
     ClientHttpConnection,
     HttpClientPool,
 )
-from conductor.remote.http_errors import refusal_message, server_text
 from conductor.remote.http_streams import SessionStreams, is_header_value
 from conductor.remote.message_meta import MessageMeta, SessionTracker, connection_id_of, read_meta
-from conductor.remote.transport import RemoteTransport
+from conductor.remote.transport import RemoteTransport, refusal_message, server_text
 
 __all__ = ["run_transport"]
 

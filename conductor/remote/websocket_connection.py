@@ -1,32 +1,36 @@
-"""A WebSocket to a server: handshake, keep-alive by pings, close.
+"""A WebSocket to a server: handshake with cookies, keep-alive by pings, close.
 
 A silent peer is sent a ping, and the connection is lost if no pong comes in time; a connection cut
 without a FIN would otherwise never end. The time does not count while the socket is not being read
 here or a write is blocked: then no pong can arrive.
+
+Cookies of a component are kept across its connections: session affinity. ACP requires cookie
+support of clients on every transport (RFD streamable HTTP and WebSocket, 5). The scope rules are
+those of `http.cookiejar`, which accepts only `urllib` requests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from email.message import Message
 from http.cookiejar import CookieJar
 from typing import Final, TypeVar
+from urllib.request import Request
 
 import attrs
 import trio
 import trio_websocket
 
 from conductor.network.address import RemoteAddress
-from conductor.network.close_handshake import CloseHandshakeStream
-from conductor.network.cookies import cookies_for, store_cookies
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.network.running_time import move_on_after_running
 from conductor.network.tcp import Unreachable, open_stream
-from conductor.network.websocket import WebSocket, WebSocketClosed
-from conductor.remote.http_errors import refusal_message
+from conductor.network.websocket import CloseHandshakeStream, WebSocket, WebSocketClosed
+from conductor.remote.transport import refusal_message
 
-__all__ = ["ClientWebSocket", "open_websocket", "send_pings"]
+__all__ = ["ClientWebSocket", "cookies_for", "open_websocket", "send_pings", "store_cookies"]
 
 _CHUNK: Final = 65536
 _MAX_HANDSHAKE: Final = 256 * 1024
@@ -226,6 +230,37 @@ class ClientWebSocket(WebSocket):
             code = _ABNORMAL_CLOSURE if closed is None else closed.code
             self.closed = WebSocketClosed(code, None if closed is None else closed.reason)
         return self.closed
+
+
+def cookies_for(address: RemoteAddress, jar: CookieJar) -> str | None:
+    """Value of the `Cookie` header for a request to this address, or `None`."""
+    request = _request(address)
+    jar.add_cookie_header(request)
+    return request.get_header("Cookie")
+
+
+def store_cookies(
+    address: RemoteAddress, headers: Iterable[tuple[bytes, bytes]], jar: CookieJar
+) -> None:
+    """Store the cookies that a response from this address sets. `headers`: raw pairs."""
+    jar.extract_cookies(_CookieResponse(headers), _request(address))  # type: ignore[arg-type]
+
+
+def _request(address: RemoteAddress) -> Request:
+    scheme = "https" if address.is_secure else "http"
+    return Request(f"{scheme}://{address.authority}{address.target}")
+
+
+class _CookieResponse:
+    """The interface of a response that `CookieJar` reads."""
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._message = Message()
+        for name, value in headers:
+            self._message[name.decode("latin-1")] = value.decode("latin-1")
+
+    def info(self) -> Message:
+        return self._message
 
 
 _Exc = TypeVar("_Exc", bound=BaseException)

@@ -15,10 +15,10 @@ import trio
 
 from conductor.acp import CONNECTION_HEADER
 from conductor.background_tasks import background_tasks
+from conductor.errors import exception_location
 from conductor.log import get_logger
 from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
 from conductor.server.clients import ClientRegistry, Device, RemoteClient
-from conductor.server.exception_location import exception_location
 from conductor.server.http.connection import ServerHttpConnection
 from conductor.server.http.endpoint import EndpointHandler
 from conductor.server.http.parse_request import ENDPOINT_PATH

@@ -22,16 +22,14 @@ from conductor.acp.turns import Turns
 from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chain.shutdown import Ending
-from conductor.errors import withhold_details
+from conductor.errors import exception_location, withhold_details
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger
-from conductor.network.line_channel import LineChannel
 from conductor.network.resumable_stream import ResumableStream
 from conductor.server.access import Refusal
-from conductor.server.exception_location import exception_location
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.transport.base import Transport
-from conductor.transport.memory import memory_pair
+from conductor.transport.memory import LineChannel, memory_pair
 
 __all__ = ["ClientRegistry", "Device", "RemoteClient"]
 

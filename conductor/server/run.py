@@ -24,6 +24,7 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import components_of, spec_of
 from conductor.chain.chain import Chain
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chain.shutdown import abandoned_plugins
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -35,7 +36,6 @@ from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
-from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
@@ -50,7 +50,14 @@ if TYPE_CHECKING:
     from conductor.server.metrics.counters import MetricCounters
     from conductor.tracing.trace_writer import TraceWriter
 
-__all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
+__all__ = [
+    "CurrentChain",
+    "RunningServer",
+    "ServerSettings",
+    "chain_factory",
+    "open_server",
+    "serve",
+]
 
 _KILL_TIMEOUT: Final = 5.0
 """Seconds until the process is killed after a second signal."""
@@ -70,6 +77,36 @@ class ServerSettings:
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
     metrics: TcpAddress | None = None
     """Listen address for metrics; `None`: not served."""
+
+
+@attrs.define(eq=False)
+class CurrentChain:
+    """The chain for the next client: its file is read again after it has changed.
+
+    Clients that are connected keep their chain. A file that has mistakes changes nothing: new
+    clients get the chain from before, and the log says so, once for each change. A call costs a few
+    `stat` calls.
+    """
+
+    _files: ReloadableChain
+
+    @property
+    def refused(self) -> ChainFileError | None:
+        """Why no chain starts: a program in a sandbox could have written the changed files."""
+        return self._files.refused
+
+    def __call__(self) -> ChainFile:
+        is_changed = self._files.is_changed
+        if is_changed:
+            self._files.reload()
+        chain, mistakes = self._files.chain, self._files.mistakes
+        assert not isinstance(chain, ChainFileError)
+        if is_changed and mistakes is not None:
+            problem = str(mistakes.diagnostics[0])
+            log.error("changed chain file not used", problem=problem)
+        elif is_changed:
+            log.info("changed chain file read", file=chain.path)
+        return chain
 
 
 def chain_factory(

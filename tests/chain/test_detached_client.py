@@ -17,10 +17,9 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.errors import RequestError
-from conductor.network.line_channel import LineChannel
 from conductor.routing.component import Component
 from conductor.testing.fakes import FakeComponent
-from conductor.transport.memory import memory_pair
+from conductor.transport.memory import LineChannel, memory_pair
 
 CAPABILITIES = {"loadSession": True, "sessionCapabilities": {"resume": {}}}
 MODES = {"currentModeId": "ask"}

@@ -10,11 +10,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from conductor.network.line_channel import LineChannel
 from conductor.network.resumable_stream import ResumableStream
 from conductor.network.sequence_numbers import WINDOW, SequenceError
 from conductor.network.websocket import WebSocketClosed
-from conductor.transport.memory import MemoryTransport, memory_pair
+from conductor.transport.memory import LineChannel, MemoryTransport, memory_pair
 
 
 @attrs.define(eq=False)

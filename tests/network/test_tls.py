@@ -16,7 +16,7 @@ from remote.test_error_messages import why_it_does_not_start
 from support.remote_agents import reach
 
 from conductor.chainfile.model import Tls
-from conductor.network.tls import TlsConfigError, client_context
+from conductor.network.tcp import TlsConfigError, client_context
 
 ANSWER = '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentInfo":{"name":"tls"}}}'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.remote.message_meta import MessageMeta, SessionTracker, connection_id_of, read_meta
+from conductor.remote.message_meta import MessageMeta, SessionTracker, read_meta
 
 NEW = b'{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/"}}'
 LOAD = b'{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s1"}}'
@@ -31,12 +31,6 @@ def test_a_message_has_a_kind_and_perhaps_a_session(line, kind, session):
     meta = read_meta(line)
 
     assert (meta.kind, meta.session) == (kind, session)
-
-
-@pytest.mark.parametrize("method", ["initialize", "proxy/initialize", "_proxy/initialize"])
-def test_every_role_has_a_request_that_opens_the_connection(method):
-    assert read_meta(b'{"id":0,"method":"%s"}' % method.encode()).initializes
-    assert not read_meta(b'{"method":"%s"}' % method.encode()).initializes
 
 
 def test_the_session_of_an_enveloped_message_is_not_that_of_the_envelope():
@@ -110,9 +104,3 @@ def test_a_session_that_is_set_up_again_has_not_ended():
         sessions.record_received(answer(id))
 
     assert sessions.take_ended() == []
-
-
-def test_the_id_of_a_connection_may_stand_in_the_answer():
-    assert connection_id_of(b'{"id":1,"result":{"connectionId":"c1"}}') == "c1"
-    assert connection_id_of(b'{"id":1,"error":{"code":1,"message":""}}') is None
-    assert connection_id_of(b"<html>") is None

@@ -198,7 +198,7 @@ async def test_with_tls_both_ends_agree_on_the_version_of_http(offers, spoken, t
     assert {each.version for each in script.requests} == {spoken}
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH, 900, 950, 962, 970])
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 970])
 async def test_an_agent_whose_initialize_cannot_be_read_does_not_start(depth):
     class Deep(Script):
         async def post(self, request: Request) -> None:
@@ -414,27 +414,6 @@ async def test_an_answer_over_the_limit_is_neither_kept_nor_asked_for_again():
             await client.request("_x/long", {})
 
     assert script.posted().count("_x/long") == 1
-
-
-async def test_a_batch_of_lines_in_one_event_is_one_message():
-    class Pretty(Script):
-        def result(self, request: Request, result: Any) -> bytes:
-            text = json.dumps(
-                {"jsonrpc": "2.0", "id": request.message["id"], "result": result}, indent=1
-            )
-            return text.replace("\n", "\ndata: ").encode()
-
-        async def post(self, request: Request) -> None:
-            if request.message["method"] == "initialize":
-                body = Script.result(self, request, INITIALIZED)
-                await request.answer(200, body, connection="c1")
-            else:
-                await super().post(request)
-
-    async with served(Pretty()) as url, reach(connect=url) as client:
-        await client.initialize()
-
-        assert await client.new_session("/tmp") == "s1"
 
 
 @pytest.mark.parametrize("id", [None, "", "1.5", "\xb2", "\u0663", "9" * 5000])

@@ -17,7 +17,12 @@ from support.remote_agents import reach
 from conductor.errors import RequestError
 from conductor.network.address import RemoteAddress
 from conductor.network.tcp import Unreachable
-from conductor.remote.websocket_connection import open_websocket, send_pings
+from conductor.remote.websocket_connection import (
+    cookies_for,
+    open_websocket,
+    send_pings,
+    store_cookies,
+)
 
 Turn = Callable[[trio_websocket.WebSocketConnection, trio.SocketStream], Awaitable[None]]
 
@@ -73,20 +78,15 @@ async def test_binary_messages_are_ignored_and_a_message_over_several_lines_is_o
         assert await client.request("_x/is it there", {}) == "yes"
 
 
-async def test_how_the_server_closes_is_told():
+@pytest.mark.parametrize(
+    ("reason", "told"), [((1011, "out of memory"), " (1011, out of memory)"), ((), "")]
+)
+async def test_how_the_server_closes_is_told(reason, told):
     async def turn(socket, stream):
         await socket.get_message()
-        await socket.aclose(1011, "out of memory")
+        await socket.aclose(*reason)
 
-    assert await lost(turn) == "component 'far' closed its connection at URL (1011, out of memory)"
-
-
-async def test_a_server_may_leave_without_giving_a_reason():
-    async def turn(socket, stream):
-        await socket.get_message()
-        await socket.aclose()
-
-    assert await lost(turn) == "component 'far' closed its connection at URL"
+    assert await lost(turn) == f"component 'far' closed its connection at URL{told}"
 
 
 async def test_a_connection_reset_is_reported():
@@ -97,20 +97,15 @@ async def test_a_connection_reset_is_reported():
     assert await lost(turn) == "component 'far' lost its connection to URL: it was cut"
 
 
-async def test_an_invalid_frame_ends_the_connection():
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff\xff\xff\xff HTTP/1.1 200 OK\r\n\r\n", b"\x81\x02\xc3\x28"],
+    ids=["invalid frame", "not UTF-8"],
+)
+async def test_a_violation_of_the_protocol_ends_the_connection(data):
     async def turn(socket, stream):
         await socket.get_message()
-        await stream.send_all(b"\xff\xff\xff\xff HTTP/1.1 200 OK\r\n\r\n")
-        await trio.sleep_forever()
-
-    message = await lost(turn)
-    assert message.startswith("component 'far' broke the rules of WebSocket at URL (100")
-
-
-async def test_text_that_is_not_utf8_ends_the_connection():
-    async def turn(socket, stream):
-        await socket.get_message()
-        await stream.send_all(b"\x81\x02\xc3\x28")
+        await stream.send_all(data)
         await trio.sleep_forever()
 
     message = await lost(turn)
@@ -179,3 +174,15 @@ async def test_back_pressure_does_not_trigger_the_ping_timeout(mock_clock):
         nursery.cancel_scope.cancel()
 
     assert [text and len(text) for text in received[1:]] == [1_000_000] * 10
+
+
+def test_a_secure_cookie_needs_an_encrypted_connection():
+    jar = CookieJar()
+    store_cookies(
+        RemoteAddress.from_url("wss://example.org", {}),
+        [(b"set-cookie", b"a=1; Secure; Path=/")],
+        jar,
+    )
+
+    assert cookies_for(RemoteAddress.from_url("https://example.org", {}), jar) == "a=1"
+    assert cookies_for(RemoteAddress.from_url("ws://example.org", {}), jar) is None

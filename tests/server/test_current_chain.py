@@ -9,7 +9,7 @@ from support.server_clients import ask, initialize, new_session, serving, websoc
 from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile import load
 from conductor.log import configure
-from conductor.server.current_chain import CurrentChain
+from conductor.server.run import CurrentChain
 
 CHAIN = "version: 1\nname: NAME\nagent: {use: test-agent}\n"
 
@@ -18,24 +18,6 @@ def replace(path, text):
     """Replace a file, so that its stamp differs within one tick of the clock, too."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
-
-
-def test_a_changed_file_is_read_once(tmp_path):
-    path, reads = tmp_path / "chain.yaml", []
-    path.write_text(CHAIN)
-
-    def read():
-        reads.append(path.read_text())
-        return load(path)
-
-    current = CurrentChain(ReloadableChain(load(path), read))
-    first = current()
-    assert (current(), reads) == (first, [])
-
-    replace(path, CHAIN.replace("NAME", "changed"))
-    assert current().name == "changed"
-    assert current() is not first
-    assert len(reads) == 1
 
 
 def test_a_file_with_mistakes_changes_nothing_and_is_logged_once(tmp_path, capfd):

@@ -20,10 +20,15 @@ from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile import load
 from conductor.cli.chain_run import forget_plugin_files
 from conductor.server.access import AccessPolicy
-from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress
-from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
+from conductor.server.run import (
+    CurrentChain,
+    RunningServer,
+    ServerSettings,
+    chain_factory,
+    open_server,
+)
 from support.no_authorities import NO_AUTHORITIES
 from support.raw_json import compact
 

@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 ENDPOINT_PATH: Final = "/acp"
-
-"""`initialize`, and what a conductor sends to a chain of proxies."""
 _SESSION_METHODS: Final = frozenset(
     {
         "session/prompt",

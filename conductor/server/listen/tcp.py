@@ -20,16 +20,15 @@ import attrs
 import trio
 import trio_websocket
 
+from conductor.errors import exception_location
 from conductor.log import get_logger
-from conductor.network.accept import accept
-from conductor.network.close_handshake import CloseHandshakeStream
 from conductor.network.hypercorn_connection import is_peer_gone, serve_http
-from conductor.network.keepalive import keep_alive_options
 from conductor.network.peer_user import peer_user
 from conductor.network.resumable_stream import FRAME_OVERHEAD
+from conductor.network.sockets import accept, keep_alive_options
+from conductor.network.websocket import CloseHandshakeStream
 from conductor.server.access import Refusal, TcpPeer, join_headers
 from conductor.server.app import BRIDGE_PATH, AsgiApp
-from conductor.server.exception_location import exception_location
 from conductor.server.http.request_response import encode_headers
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.protocol_sniff import PeekableStream, is_websocket_upgrade

@@ -18,7 +18,7 @@ import trio
 
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.line_framing import LineSplitter, OverlongLine
-from conductor.network.accept import accept
+from conductor.network.sockets import accept
 from conductor.server.access import Refusal
 from conductor.server.clients import ClientRegistry, Device, RemoteClient
 

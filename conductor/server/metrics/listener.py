@@ -14,9 +14,9 @@ import attrs
 import h11
 import trio
 
+from conductor.errors import exception_location
 from conductor.log import get_logger
-from conductor.network.accept import accept
-from conductor.server.exception_location import exception_location
+from conductor.network.sockets import accept
 
 __all__ = ["MetricsListener"]
 

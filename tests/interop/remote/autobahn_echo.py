@@ -19,7 +19,6 @@ from conductor.chain.components import ChainSpec
 from conductor.chain.shutdown import Ending
 from conductor.errors import ConnectionClosed
 from conductor.network.address import RemoteAddress
-from conductor.network.line_channel import LineChannel
 from conductor.network.websocket import WebSocketClosed
 from conductor.remote.websocket_connection import open_websocket
 from conductor.server.access import AccessPolicy
@@ -27,6 +26,7 @@ from conductor.server.limits import ServerLimits
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import ServerSettings, open_server
 from conductor.transport.base import Transport
+from conductor.transport.memory import LineChannel
 
 LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0

@@ -16,7 +16,7 @@ import trustme
 from support.server_clients import PATIENCE, ask, connect, initialize, serving
 
 from conductor import log
-from conductor.network.tls import server_context
+from conductor.network.tcp import server_context
 from conductor.server.access import AccessPolicy
 from conductor.server.run import RunningServer
 

@@ -7,8 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.errors import ConnectionClosed
-from conductor.network.line_channel import LineChannel
-from conductor.transport.memory import memory_pair
+from conductor.transport.memory import LineChannel, memory_pair
 
 
 async def test_lines_come_whole_however_the_bytes_were_split_and_end_with_an_empty_list():

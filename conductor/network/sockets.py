@@ -1,14 +1,47 @@
-"""TCP keep-alive: socket options by which the kernel detects a dead peer on an idle connection."""
+"""TCP and Unix sockets: accept connections, and let the kernel detect a dead peer (keep-alive)."""
 
 from __future__ import annotations
 
+import errno
 import socket
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-__all__ = ["SocketOption", "client_keep_alive", "keep_alive_options"]
+import trio
+
+from conductor.log import get_logger
+
+__all__ = ["SocketOption", "accept", "client_keep_alive", "keep_alive_options"]
 
 SocketOption: TypeAlias = tuple[int, int, int]
 """Arguments of `setsockopt`: level, name, value."""
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_RETRY_SECONDS: Final = 0.1
+
+log: Final = get_logger(component="network")
+
+
+async def accept(listener: trio.SocketListener) -> trio.SocketStream:
+    """Accept the next connection; retry while descriptors or memory are exhausted.
+
+    Then `accept` fails whether or not a client waits. It is logged once, and once more when a
+    connection is accepted again.
+    """
+    failed_since: float | None = None
+    while True:
+        try:
+            stream = await listener.accept()
+        except OSError as exc:
+            if exc.errno not in _OUT_OF_RESOURCES:
+                raise
+            if failed_since is None:
+                failed_since = trio.current_time()
+                log.warning("accept failed", error=exc.strerror)
+            await trio.sleep(_RETRY_SECONDS)
+            continue
+        if failed_since is not None:
+            seconds = round(trio.current_time() - failed_since, 1)
+            log.warning("accept works again", seconds=seconds)
+        return stream
 
 
 def keep_alive_options(

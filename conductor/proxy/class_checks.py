@@ -39,9 +39,10 @@ def check_fields(cls: type) -> None:
             )
         default = getattr(value, "_default", value)  # of attrs.field(default=…)
         if isinstance(default, list | dict | set | bytearray):
+            factory = f"lambda: {default!r}" if default else type(default).__name__
             raise DeclarationError(
                 f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
-                f"write `= attrs.field(factory={_factory(default)})`"
+                f"write `= attrs.field(factory={factory})`"
             )
 
 
@@ -118,7 +119,3 @@ def _annotations_of(cls: type) -> Mapping[str, Any]:
         return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
     found: Mapping[str, Any] = vars(cls).get("__annotations__", {})
     return found
-
-
-def _factory(default: Any) -> str:
-    return f"lambda: {default!r}" if default else type(default).__name__

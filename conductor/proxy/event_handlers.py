@@ -120,11 +120,6 @@ class Prompt:
         self._blocks = blocks
 
     @property
-    def is_read(self) -> bool:
-        """Whether a handler has read or set `blocks`, and so may have changed them."""
-        return self._blocks is not None
-
-    @property
     def text(self) -> str:
         """The texts of all text blocks, one below the other."""
         texts = (block.get("text") for block in self.blocks if isinstance(block, dict))

@@ -44,7 +44,6 @@ from conductor.proxy.update_kinds import meant_kind
 
 __all__ = [
     "EVENTS",
-    "Event",
     "EventMark",
     "event_marks",
     "on_cancel",
@@ -65,23 +64,6 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Event = Literal[
-    "on_session_setup",
-    "on_session",
-    "on_session_end",
-    "on_prompt",
-    "on_update",
-    "on_text",
-    "text_filter",
-    "on_tool_start",
-    "on_tool_end",
-    "on_permission",
-    "on_question",
-    "on_cancel",
-    "on_turn_end",
-    "on_mcp",
-    "slash",
-]
 TextRole = Literal["agent", "thought", "user"]
 
 EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -120,7 +102,8 @@ _MARK: Final = "__acp_events__"
 class EventMark:
     """One event that a method handles."""
 
-    event: Event
+    event: str
+    """A name in `EVENTS`."""
     kinds: tuple[str, ...] = ()
     """Kinds for `on_update`, roles for `on_text`, MCP methods for `on_mcp`."""
     name: str | Callable[[Any], str] = ""

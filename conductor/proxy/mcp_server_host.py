@@ -50,9 +50,8 @@ class HostedMcpServer:
 
     make: Callable[[], Server[Any] | MCPServer]
     client: HostedServerClient
-    _has_ended: bool = attrs.field(default=False, init=False)
     _reason: str = attrs.field(default="", init=False)
-    """Why it has ended."""
+    """Why it has ended; empty before."""
     _incoming: MemoryObjectSendStream[SessionMessage | Exception] | None = attrs.field(
         default=None, init=False
     )
@@ -84,7 +83,7 @@ class HostedMcpServer:
             sending.send_nowait(_session_message(message))
         self._queued.clear()
         try:
-            if self._has_ended:
+            if self._reason:
                 sending.close()
             with sending:
                 options = server.create_initialization_options()
@@ -94,7 +93,6 @@ class HostedMcpServer:
 
     def close(self, reason: str = "The MCP server ended") -> None:
         """Close the connection: answer open requests with an error, cancel those of the server."""
-        self._has_ended = True
         self._reason = self._reason or reason
         if self._incoming is not None:
             self._incoming.close()
@@ -116,7 +114,7 @@ class HostedMcpServer:
     ) -> Callable[[], None]:
         """Send a request to the server; returns a function that cancels it."""
         key: int | str = next(self._ids) if id is None else id
-        if self._has_ended or key in self._requests:
+        if self._reason or key in self._requests:
             reason = self._reason or "The MCP server cannot take this request"
             answered(None, encode_error(INTERNAL_ERROR, reason))
             return lambda: None
@@ -137,7 +135,7 @@ class HostedMcpServer:
     def _put(self, **message: Any) -> None:
         if self._incoming is None:
             self._queued.append(message)
-        elif not self._has_ended:
+        elif not self._reason:
             self._incoming.send_nowait(_session_message(message))
 
     # -- from the server ---------------------------------------------------------------------------

@@ -161,7 +161,8 @@ class Tool:
         if any(fnmatch.fnmatchcase(text, glob) for text in self.texts for glob in globs):
             return "maybe" if any("/" in server for server in self.servers) else "yes"
         if self.name is None and self.is_mcp:
-            return max((_of_any(globs, one) for one in self.servers), key=_order, default="maybe")
+            found = [_of_any(globs, one) for one in self.servers] or ["maybe"]
+            return max(found, key=("no", "maybe", "yes").index)
         return "no"
 
 
@@ -226,7 +227,7 @@ class ToolTable:
         mcp_kinds: frozenset[str] | None = None
         for entry in entries:
             if fnmatch.fnmatchcase(agent.lower(), entry["agent"]):
-                tools += [_naming(one) for one in entry.get("tools") or ()]
+                tools += [Naming(**one) for one in entry.get("tools") or ()]
                 questions += [QuestionRule(**one) for one in entry.get("questions") or ()]
                 if "mcp_kinds" in entry:
                     mcp_kinds = (mcp_kinds or frozenset()) | {*entry["mcp_kinds"]}
@@ -290,20 +291,12 @@ def identify(table: ToolTable, evidence: Evidence, declared: Sequence[str]) -> I
     hints: list[Tool] = []
     for naming in table.tools:
         found = naming.alternatives(evidence, declared)
-        if found and naming.sure and (not naming.declared or _one_declared(found)):
+        is_known = not naming.declared or (len(found) == 1 and found[0].is_declared)
+        if found and naming.sure and is_known:
             return Identity(tuple(found), sure=True)
         hints += found
     name = evidence.at("asked.name") or evidence.at("announced.name")
     return Identity(tuple(dict.fromkeys(hints)), name=name if isinstance(name, str) else None)
-
-
-def _one_declared(tools: Sequence[Tool]) -> bool:
-    return len(tools) == 1 and tools[0].is_declared
-
-
-def _naming(entry: Mapping[str, Any]) -> Naming:
-    at = entry["at"]
-    return Naming(**{**entry, "at": [at] if isinstance(at, str) else at})
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -375,7 +368,3 @@ def _of_any(globs: Sequence[str], server: str) -> Certainty:
         return "yes"
     some = [glob.rpartition("/")[0] or "*" for glob in globs]
     return "maybe" if any(fnmatch.fnmatchcase(server, glob) for glob in some) else "no"
-
-
-def _order(certainty: Certainty) -> int:
-    return ("no", "maybe", "yes").index(certainty)

@@ -92,7 +92,6 @@ class _SessionServer:
     session: Session
     server: Any = None
     """An object of the MCP SDK; `None`: the tools of the proxy, with a server per connection."""
-    connections: list[_ServerConnection] = attrs.field(factory=list, init=False)
 
 
 @attrs.define(eq=False, repr=False)
@@ -182,19 +181,17 @@ class ToolServers:
     def release(self, declared: Sequence[_SessionServer]) -> None:
         for one in declared:
             self.servers.pop(one.id, None)
-            for connection in list(one.connections):
+            for connection in [c for c in self.connections.values() if c.declared is one]:
                 self.close(connection)
 
     def connect(self, declared: _SessionServer, id: str | None) -> _ServerConnection:
         connection = _ServerConnection(self.plugin, declared, id)
-        declared.connections.append(connection)
         self.connections[id if id is not None else declared.id] = connection
         self.plugin.start_soon(connection.hosted.run)
         return connection
 
     def close(self, connection: _ServerConnection) -> None:
         connection.hosted.close()
-        connection.declared.connections.remove(connection)
         key = connection.id if connection.id is not None else connection.declared.id
         self.connections.pop(key, None)
 

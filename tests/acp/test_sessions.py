@@ -278,6 +278,26 @@ def cost(amount, currency="USD"):
     return {"sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": cost}
 
 
+def usage(**counts):
+    return {"totalTokens": sum(counts.values()), **counts}
+
+
+def test_the_tokens_of_a_session_replace_each_other():
+    meter = UsageMeter("session")
+
+    assert meter.turn(usage(inputTokens=3)) == UsageDelta(turns=1, tokens=3)
+    assert meter.turn(usage(inputTokens=8)) == UsageDelta(turns=1, tokens=5)
+    assert meter.turn(usage(inputTokens=1)) == UsageDelta(turns=1)
+    assert meter.tokens == {"inputTokens": 1, "totalTokens": 1}
+
+
+def test_earlier_tokens_of_a_loaded_session_are_not_counted():
+    meter = UsageMeter("session", restored=True)
+
+    assert meter.turn(usage(inputTokens=9)) == UsageDelta(turns=1)
+    assert meter.turn(usage(inputTokens=10)) == UsageDelta(turns=1, tokens=1)
+
+
 def test_cost_is_cumulative_per_session():
     meter = UsageMeter()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.peers.port import End, hop
 
+from conductor.limits import MAX_DEPTH
 from conductor.proxy import Proxy, on
 from conductor.proxy.conversion import decode_params, encode, encode_edited, message_reader
 from conductor.proxy.peers import text
@@ -121,3 +122,8 @@ def test_schema_objects_may_stand_anywhere():
 def test_values_that_are_no_json():
     with pytest.raises(TypeError):
         encode({"a": object()})
+
+
+def test_extreme_nesting_is_refused_without_a_crash():
+    with pytest.raises(ValueError, match="nested more than 128 deep"):
+        message_reader(dict)(b'{"a":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")

@@ -64,22 +64,6 @@ async def test_a_slash_command_is_announced_and_answered(chain):
     assert agent.transcript.of("session/prompt", "request") == []
 
 
-async def test_a_prompt_that_no_handler_reads_is_not_decoded(chain):
-    class P(Proxy):
-        @on_prompt
-        async def prompt(self, session, prompt, forward):
-            before = prompt.is_read
-            result = await forward()
-            seen.append((before, prompt.is_read, prompt.text, prompt.is_read))
-            return result
-
-    seen, agent = [], FakeAgent()
-    async with chain(P(), agent) as client:
-        await client.prompt(await opened(client), "hi")
-
-    assert seen == [(False, False, "hi", True)]
-
-
 COMPACT = {"type": "text", "text": "/compact"}
 MENTION = {"type": "resource_link", "uri": "file:///a.py", "name": "a.py"}
 

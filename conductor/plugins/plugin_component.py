@@ -8,6 +8,7 @@ stop), and what it has of cancelled turns (`BlockedTurns`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Literal
 
@@ -34,12 +35,14 @@ from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin
+from conductor.proxy.peers import text
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.sessions import forget_all_sessions
 from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
+from conductor.schema.convert import is_schema_type, reader, unstructure
 from conductor.supervision.cancel_watch import cancelled_answer
 from conductor.supervision.deadlines import SLOW
 from conductor.supervision.restart_policy import BYPASS, END_CHAIN
@@ -139,13 +142,14 @@ class PluginComponent(Component):
     async def _run_lifespan(self) -> None:
         """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:
+            _load_for_messages(self.plugin)
             async with self.plugin.lifespan():
                 await self._handle_messages()
         except BaseException as exc:
             failure, _ = split_failure(exc)
             if isinstance(failure, trio.Cancelled):  # the nursery around would drop it
-                text = "lifespan() raised trio.Cancelled, although nothing was cancelled"
-                raise RuntimeError(text) from None
+                told = "lifespan() raised trio.Cancelled, although nothing was cancelled"
+                raise RuntimeError(told) from None
             raise
 
     async def _handle_messages(self) -> None:
@@ -341,3 +345,17 @@ def _ends_turn(item: LaneItem, session: str) -> bool:
     if type(item) is LaneResponse:
         return item.call.method == PROMPT
     return _is(item, SESSION_UPDATE, session) and b"state_update" in (item.params or b"")
+
+
+def _load_for_messages(plugin: Plugin) -> None:
+    """Load what the first message would load: the types of the handlers, and that of `text`.
+
+    The schema takes 100 ms, while other components start.
+    """
+    module = sys.modules.get(type(plugin).__module__)
+    if module is not None and any(value is text for value in vars(module).values()):
+        unstructure(text(""))
+    for handler in plugin._acp_handlers:
+        for annotation in (handler.annotation, handler.result):
+            if is_schema_type(annotation):
+                reader(annotation)

@@ -131,6 +131,37 @@ def refused(editor, place):
     return error["message"]
 
 
+TYPES = """
+import sys
+
+from conductor.proxy import Proxy, on, on_prompt
+from conductor.proxy.peers import text
+
+
+class Types(Proxy):
+    @on("_modules", source="client")
+    async def modules(self, params: dict):
+        return sorted(sys.modules)
+
+    @on_prompt
+    async def remind(self, session, prompt, forward):
+        prompt.blocks.append(text("Be kind."))
+        return await forward()
+"""
+
+
+def test_the_schema_types_of_a_plugin_are_loaded_before_its_first_prompt(start_file, tmp_path):
+    (tmp_path / "types.py").write_text(TYPES)
+    editor = start_file(agent(), {"use": f"{tmp_path}/types.py:Types"})
+    session = editor.open()
+    before = editor.answer(editor.request("_modules"))["result"]
+
+    editor.answer(editor.prompt("say hello", session))
+
+    assert editor.answer(editor.request("_modules"))["result"] == before
+    assert "conductor.schema.v1" in before
+
+
 @pytest.mark.parametrize(
     ("where", "fault"),
     [

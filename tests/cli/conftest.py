@@ -19,7 +19,10 @@ from support.leftovers import adopt_orphans, descendants, left_behind
 PATIENCE = 30  # seconds; only a hanging program takes that long
 COMMAND = [sys.executable, "-m", "conductor"]
 AGENT = f"{sys.executable} -m conductor.testing.agent"
-PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.py"
+COMPONENTS = Path(__file__).parents[1] / "support" / "components"
+PASS_PROXY = COMPONENTS / "pass_proxy.py"
+STUBBORN = f"{sys.executable} {COMPONENTS}/misbehave.py --ignore-term --no-read session/prompt"
+"""An agent that, once it has a prompt, ignores everything: cancellations, EOF and SIGTERM."""
 
 
 @pytest.fixture

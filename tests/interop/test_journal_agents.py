@@ -99,13 +99,3 @@ async def test_a_new_process_of_the_agent_knows_the_session(name: str, tmp_path:
     assert "has not loaded this session" in shown[2]
     assert "Tangerine." in said
     assert OPENING in model.asked[0]
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-async def test_without_it_the_session_cannot_be_loaded(name: str, tmp_path: Path) -> None:
-    setup = {"cwd": str(tmp_path / "work"), "mcpServers": []}
-    async with model_url(AttentiveModel()) as url, chain_with(name, url, tmp_path) as client:
-        session = await client.new_session(str(tmp_path / "work"))
-        await client.prompt(session, TOLD)
-        with pytest.raises(RequestError, match="Method not found"):
-            await client.request("session/load", {**setup, "sessionId": session})

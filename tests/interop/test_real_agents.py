@@ -129,21 +129,6 @@ async def test_a_subagent_of_version_2_asks_a_client_of_version_1_in_its_own_ses
     assert asked.params["sessionId"] == session
 
 
-async def test_without_the_adapter_it_asks_about_a_session_that_the_client_does_not_know(
-    tmp_path: Path,
-) -> None:
-    async with chain_with(CLAUDE, tmp_path, V1V2(agent_version=2)) as client:
-        await client.initialize()
-        session = await opened(client, tmp_path / "work")
-        await client.prompt(session, "DELEGATE it")
-        asked = await client.transcript.wait(
-            lambda each: each.method == "session/request_permission"
-        )
-
-    assert asked.params["sessionId"] != session
-    assert not (tmp_path / "work" / "made").exists()
-
-
 async def test_a_question_of_the_agent_reaches_a_client_without_forms(tmp_path: Path) -> None:
     model = DelegatingModel()
     async with chain_with(CLAUDE, tmp_path, Elicitation(), model=model) as client:

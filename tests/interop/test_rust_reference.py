@@ -107,14 +107,6 @@ def test_python_proxies_run_under_the_rust_conductor(agent, check, client, proxy
     check(client, chain, agent)
 
 
-def test_a_proxy_on_the_python_api_runs_under_the_rust_conductor(
-    agent, check, client, component, proxy, rust
-):
-    ours = ["env", f"PYTHONPATH={ROOT}", *component("plugin_proxy", "--name", "a")]
-
-    check(client, rust("agent", ours, proxy("b"), agent), agent)
-
-
 def test_a_typescript_proxy_runs_under_the_rust_conductor(agent, check, client, peer, proxy, rust):
     if rust.dialect == "_proxy":
         pytest.skip("the TypeScript SDK knows `proxy/*` only")

@@ -169,9 +169,10 @@ def test_running_sessions_keep_their_chain_when_the_file_changes(
 
 def test_a_chain_ends_with_its_last_session(run: Callable[..., Sessions], home: Path) -> None:
     write(home / "one", python("pass_proxy.py", "--name", "first"))
-    closing = python("closing_agent.py")
     file = home / "chain.yaml"
-    file.write_text(json.dumps({"version": 1, "agent": {"run": closing}}))
+    file.write_text(
+        json.dumps({"version": 1, "agent": {"run": python("echo_agent.py", "--own-ids")}})
+    )
     sessions = run(cwd=home, file=file)
     one, two = sessions.new(home / "one"), sessions.new(home / "one")
     assert len(sessions.editor.components) == 3

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
-from support.python_script import run
 
 from conductor.transport import child_process as process_module
 from conductor.transport.child_process import start_child
@@ -17,6 +18,19 @@ from conductor.transport.child_process import start_child
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
 ENV = {"PATH": os.environ["PATH"]}
+
+
+def run(script):
+    """The output of a script that uses the package, and writes nothing to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stderr == ""
+    return done.stdout
 
 
 ZOMBIES = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import AGENT, COMMAND, PASS_PROXY, PATIENCE
+from cli.conftest import AGENT, COMMAND, PASS_PROXY, PATIENCE, STUBBORN
 from conductor.chain.start_failure import REMEDIES
 
 pytestmark = pytest.mark.slow
@@ -545,8 +545,7 @@ def test_an_interrupt_cancels_the_turn(started):
 
 
 def test_a_second_interrupt_does_not_wait_for_the_agent(started, chain_file):
-    stubborn = Path(__file__).parents[2] / "support" / "components" / "stubborn_agent.py"
-    program = started("--", f"python {stubborn}", "x")
+    program = started("--", STUBBORN, "wait")
 
     program.send_signal(signal.SIGINT)
     assert program.stderr.readline().startswith("cancelling")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import AGENT, screen
+from cli.conftest import AGENT, STUBBORN, screen
 
 pytestmark = pytest.mark.slow
 
 HELLO = Path(__file__).parents[3] / "chains" / "hello.yaml"
-STUBBORN = Path(__file__).parents[2] / "support" / "components" / "stubborn_agent.py"
 
 
 @pytest.mark.fast
@@ -100,7 +99,7 @@ def test_the_log_is_shown_above_what_is_redrawn(terminal):
 
 
 def test_what_a_second_ctrl_c_does_is_shown_while_the_agent_does_not_react(terminal):
-    shell = terminal("prompt", "--", f"python {STUBBORN}", "x", env={"TERM": "xterm"})
+    shell = terminal("prompt", "--", STUBBORN, "wait", env={"TERM": "xterm"})
 
     shell.wait_for("Ctrl-C cancels")
     shell.type("\x03")

@@ -1,10 +1,9 @@
-"""Clients on the SDKs with several sessions at once, one of which another connection loads."""
+"""A client on the TypeScript SDK with several sessions at once; another connection loads one."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -25,19 +24,12 @@ EXPECTED = {
 }
 
 
-@pytest.fixture
-def client(request, peer):
-    if request.param == "ts":
-        return peer("ts_sessions")
-    return [sys.executable, str(HERE / "py_sessions.py")]
-
-
-@pytest.mark.parametrize(("client", "scheme"), [("py", "http"), ("ts", "ws")], indirect=["client"])
-def test_sessions_go_on_at_once_and_are_loaded_later(tmp_path, client, scheme):
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_sessions_go_on_at_once_and_are_loaded_later(tmp_path, peer, scheme):
     agent = {"use": f"{HERE / 'lasting_agent.py'}:LastingAgent"}
     with served(tmp_path, agent) as address:
-        url = f"{scheme}://{address}/acp"
-        result = subprocess.run([*client, url], capture_output=True, text=True, timeout=PATIENCE)
+        command = peer("ts_sessions", f"{scheme}://{address}/acp")
+        result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout) == EXPECTED

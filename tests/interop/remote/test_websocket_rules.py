@@ -1,7 +1,7 @@
 """Cases of the Autobahn test suite, which they are named after, sent to `serve` as raw frames.
 
-`test_autobahn` runs the suite itself where it can be had; these always run. The suite's peers
-echo; the peers here are agents: a message that arrived is answered by an error with its id.
+The suite's peers echo; the peers here are agents: a message that arrived is answered by an error
+with its id.
 """
 
 from __future__ import annotations
@@ -54,29 +54,15 @@ def split(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def cut(id: str, at: bytes) -> tuple[bytes, bytes]:
-    """A message in two, in the middle of a character."""
-    data = request(id)
-    middle = data.index(at) + 1
-    return data[:middle], data[middle:]
-
-
 PING_5 = frame(PING, b"Hello")
 MESSAGES = {
-    "1.1.2 125 bytes": frame(TEXT, request(GREEK).ljust(125)),
     "1.1.3 126 bytes": frame(TEXT, request(GREEK).ljust(126)),
-    "1.1.4 127 bytes": frame(TEXT, request(GREEK).ljust(127)),
-    "1.1.5 128 bytes": frame(TEXT, request(GREEK).ljust(128)),
-    "1.1.6 65535 bytes": frame(TEXT, request(GREEK).ljust(65535)),
     "1.1.7 65536 bytes": frame(TEXT, request(GREEK).ljust(65536)),
     "1.2.1 binary is ignored (RFD)": frame(BINARY, b"\x00\xff") + frame(TEXT, request(GREEK)),
-    "2.7 a pong nobody asked for": frame(PONG) + frame(TEXT, request(GREEK)),
-    "2.8 one with a payload": frame(PONG, b"unsolicited") + frame(TEXT, request(GREEK)),
+    "2.8 a pong nobody asked for": frame(PONG, b"unsolicited") + frame(TEXT, request(GREEK)),
     "5.3 two fragments": fragments(*split(request(GREEK), 30)),
     "6.1.2 empty fragments": fragments(b"", request(GREEK), b""),
-    "6.2.2 cut within a character": fragments(*cut(GREEK, "κ".encode())),
     "6.2.3 a fragment per byte": fragments(*split(request(GREEK), 1)),
-    "6.2.4 characters of four bytes": fragments(*split(request("\U0001f600"), 1)),
     "9.3.1 fragments of 64 bytes": fragments(*split(request(GREEK).ljust(60000), 64)),
 }
 
@@ -90,24 +76,15 @@ def test_a_message_arrives_whole(raw, case, chop):
     opcode, payload = raw.receive()
 
     assert opcode == TEXT
-    assert json.loads(payload)["id"] in (GREEK, "\U0001f600")
+    assert json.loads(payload)["id"] == GREEK
 
 
-PINGS = {
-    "2.1 empty": [b""],
-    "2.2 with text": [b"Hello, world!"],
-    "2.3 binary": [b"\x00\xff\xfe\xfd\xfc\xfb\x00\xff"],
-    "2.4 125 bytes": [b"\xfe" * 125],
-    "2.10 ten at once": [b"payload-%d" % number for number in range(10)],
-}
-
-
-@pytest.mark.parametrize("case", PINGS)
 @pytest.mark.parametrize("chop", [0, 1], ids=["", "2.6 chopped"])
-def test_pings_are_answered_in_order(raw, case, chop):
-    raw.send(b"".join([frame(PING, payload) for payload in PINGS[case]]), chop=chop)
+def test_pings_are_answered_in_order(raw, chop):
+    payloads = [b"", b"Hello, world!", b"\x00\xff\xfe", b"\xfe" * 125]
+    raw.send(b"".join([frame(PING, payload) for payload in payloads]), chop=chop)
 
-    assert [raw.receive() for _ in PINGS[case]] == [(PONG, payload) for payload in PINGS[case]]
+    assert [raw.receive() for _ in payloads] == [(PONG, payload) for payload in payloads]
 
 
 @pytest.mark.parametrize("chop", [0, 1], ids=["5.6", "5.8 chopped"])
@@ -122,35 +99,25 @@ def test_a_ping_between_fragments_is_answered_before_the_message(raw, chop):
 LATE = frame(TEXT, request("late"))
 BROKEN = {
     "2.5 a ping of 126 bytes": (1002, frame(PING, b"\xfe" * 126)),
-    **{
-        f"3.{rsv} reserved bits {rsv:03b}": (1002, frame(TEXT, b"x", rsv=rsv))
-        for rsv in range(1, 8)
-    },
-    "3.5 on a ping": (1002, frame(PING, b"x", rsv=5)),
+    "3.1 reserved bits": (1002, frame(TEXT, b"x", rsv=1)),
     "3.6 on a close": (1002, frame(CLOSE, b"\x03\xe8", rsv=6)),
-    **{f"4.1 reserved opcode {code}": (1002, frame(code)) for code in range(3, 8)},
-    **{f"4.2 reserved opcode {code}": (1002, frame(code, b"x")) for code in range(11, 16)},
+    "4.1.1 a reserved opcode": (1002, frame(3)),
+    "4.2.1 a reserved control opcode": (1002, frame(11, b"x")),
     "5.1 a ping in fragments": (1002, frame(PING, b"x", fin=False) + frame(CONTINUATION, b"y")),
-    "5.2 a pong in fragments": (1002, frame(PONG, b"x", fin=False) + frame(CONTINUATION, b"y")),
     "5.9 a continuation of nothing": (1002, frame(CONTINUATION, b"x")),
-    "5.12 one that goes on": (1002, frame(CONTINUATION, b"x", fin=False)),
     "5.15 one after a message": (
         1002,
         fragments(*split(request("x"), 30)) + frame(CONTINUATION, b"x"),
     ),
     "5.18 a text within a text": (1002, frame(TEXT, b"x", fin=False) + LATE),
     "6.3.1 not UTF-8": (1007, frame(TEXT, b"\xce\xba\xed\xa0\x80edited")),
-    "6.3.2 not UTF-8, by bytes": (1007, fragments(*split(b"\xce\xba\xed\xa0\x80edited", 1))),
     "6.4.1 not UTF-8, before the end": (1007, frame(TEXT, b"\xf4\x90", fin=False)),
     "6.6.1 half of a character": (1007, frame(TEXT, b"\xce")),
-    "6.21.1 a surrogate": (1007, frame(TEXT, b"\xed\xa0\x80")),
     "7.3.2 a close of one byte": (1002, frame(CLOSE, b"\x03")),
     "7.3.6 a close of 126 bytes": (1002, close(1000, b"*" * 124)),
     "7.5.1 a reason that is not UTF-8": (1007, close(1000, b"\xce\xba\xed\xa0\x80")),
-    **{
-        f"7.9 close code {code}": (1002, close(code))
-        for code in (0, 999, 1004, 1005, 1006, 1016, 1100, 2000, 2999)
-    },
+    "7.9.1 close code 0": (1002, close(0)),
+    "7.9.3 close code 1005": (1002, close(1005)),
     "7.13.2 close code 65535": (1002, close(65535)),
     "RFC 6455 5.1 not masked": (1002, frame(TEXT, request("x"), masked=False)),
     "RFC 6455 5.2 a length of 64 bits, the first set": (1002, b"\x81\xff" + b"\xff" * 12),
@@ -176,7 +143,7 @@ def test_a_message_over_the_limit_is_answered_with_a_close_code_and_disconnected
     assert (opcode, int.from_bytes(payload[:2])) == (CLOSE, 1009)
 
 
-@pytest.mark.parametrize("code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 4999])
+@pytest.mark.parametrize("code", [1000, 1001, 1011, 3000, 4999])
 def test_a_close_is_answered_by_its_code(raw, code):
     """7.7.1 to 7.7.13."""
     raw.send(close(code))

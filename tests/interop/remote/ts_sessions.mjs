@@ -1,6 +1,10 @@
-// A client on the TypeScript SDK with several sessions at once; py_sessions.py is its twin.
+// A client on the TypeScript SDK with several sessions at once.
 //
 //     node ts_sessions.mjs URL
+//
+// Two sessions are asked for permission at the same time, and one is answered only when both were. One
+// is cancelled while the other goes on, and closed; not before it says that it waits, since over HTTP
+// a cancellation may overtake the prompt. A second connection loads the other. It prints what came of it.
 
 import * as acp from "@agentclientprotocol/sdk/unstable";
 import { reach } from "./reach.mjs";

@@ -16,7 +16,7 @@ the agent's own open question, with -32800. What is unknown is refused: -32601, 
 
 `--back resume`, `--back load` and both: it can take up sessions that another process opened; only
 then are prompts for sessions that it does not know refused. A load replays two updates first.
-`--refuse-back`: it says that it can, and then refuses. `--own-ids`: no other process of it gives
+`--own-ids`: no other process of it gives
 the same session ids. It takes any mode and option of a session; the mode `once` only if it has
 created the session itself. `--only 2`: it refuses any other version. In version 2 a prompt is
 answered at its beginning, and `state_update`s tell the rest.
@@ -73,6 +73,8 @@ class EchoAgent(Component):
                 self.set(message["id"], **params)
             case "session/load" | "session/resume" as method if self.back:
                 self.take_up(message["id"], method.removeprefix("session/"), params["sessionId"])
+            case "session/close":
+                self.answer(message["id"], {})
             case "session/prompt" if self.back and params["sessionId"] not in self.known:
                 self.refuse(message["id"], -32002, "Unknown session", params["sessionId"])
             case "session/prompt":

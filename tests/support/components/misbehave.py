@@ -31,7 +31,7 @@ FAULTS = ("kill", "stop", "exit0", "exit1", "close-stdout", "close-stdin", "half
 
 
 class Misbehaving(Component):
-    """The flags, as a layer over a component's `handle`, `send` and `write`."""
+    """The flags, as a layer over a component's `handle` and `write`."""
 
     options: argparse.Namespace
     silent = False
@@ -136,8 +136,7 @@ def main() -> None:
     component = Proxy(options) if options.proxy else Agent()
     component.options = options
     if isinstance(component, Agent):
-        component.back = options.back
-        component.only = options.only
+        component.back, component.only = options.back, options.only
     if options.at == "start":
         component.fault()
     if options.no_read != "*":

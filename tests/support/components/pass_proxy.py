@@ -79,8 +79,7 @@ class PassProxy(Component):
         if sent is None:
             return
         params = {"requestId": sent}
-        form = "plain" if self.dialect == "proxy" else "wrapped"
-        if to_agent and form == "wrapped":
+        if to_agent and self.dialect == "_proxy":
             self.notify(f"{self.dialect}/successor", {"method": CANCEL, "params": params})
         else:
             self.notify(CANCEL, params)

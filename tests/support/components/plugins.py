@@ -1,4 +1,4 @@
-"""Proxies and agents in the conductor's own process."""
+"""Proxies in the conductor's own process."""
 
 import os
 import subprocess

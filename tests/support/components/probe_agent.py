@@ -9,8 +9,7 @@
 
 `--on-term FILE` writes "terminated" to a file at SIGTERM, and exits.
 
-`--stubborn` goes on after the end of its input, which it tells on stderr, until it is killed;
-`--tell-cancel` tells there of each `$/cancel_request`.
+`--stubborn` goes on after the end of its input, which it tells on stderr, until it is killed.
 """
 
 import argparse

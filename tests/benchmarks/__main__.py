@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from . import __doc__ as about
 from .compare import Key, Results, compare, pin_to_one_cpu
 from .measures import MEASURES
-from .plots import bars, lines
+from .plots import bars
 from .report import number, table, tables
-from .scale import MEMORY, SCALES, measure_all
+from .scale import SCALES, measure_all
 from .subjects import ROOT, SUBJECTS
 
 
@@ -35,7 +35,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="a factor for how much is sent")
     parser.add_argument("--free", action="store_true", help="do not keep everything on one CPU")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / ".cache" / "benchmarks", help="where the plots go"
+        "--out", type=Path, default=ROOT / ".cache" / "benchmarks", help="where the plot goes"
     )
     return parser.parse_args()
 
@@ -44,7 +44,6 @@ def main() -> None:
     arguments = parsed()
     if not arguments.free:
         pin_to_one_cpu()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.scaling:
         run_scaling(arguments)
     else:
@@ -63,7 +62,10 @@ def run_comparison(arguments: argparse.Namespace) -> None:
     print(tables(results, measures))
     groups = {m.title: group for m in measures if (group := cpu_of(results, m.name))}
     if groups:
-        written(arguments.out / "comparison.svg", bars("CPU, µs per message (logarithmic)", groups))
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        plot = arguments.out / "comparison.svg"
+        plot.write_text(bars("CPU, µs per message (logarithmic)", groups))
+        print(f"\n{plot}")
 
 
 def cpu_of(results: Results, measure: str) -> dict[str, float]:
@@ -78,11 +80,6 @@ def run_scaling(arguments: argparse.Namespace) -> None:
         heads = [scale.axis, *[f"{x:,}" for x in scale.values]]
         rows = [[s, *[number(y) for _, y in points]] for s, points in found[scale.name].items()]
         print(table(heads, rows), end="\n\n")
-    panels = {
-        scale.title: (scale.axis, {s: p for s, p in found[scale.name].items() if s != MEMORY})
-        for scale in scales
-    }
-    written(arguments.out / "scaling.svg", lines(panels))
 
 
 class Named(Protocol):
@@ -101,11 +98,6 @@ def chosen(things: Sequence[T], names: str | None) -> list[T]:
     if unknown:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}")
     return [each for each in things if each.name in wanted]
-
-
-def written(path: Path, text: str) -> None:
-    path.write_text(text)
-    print(f"\n{path}")
 
 
 main()

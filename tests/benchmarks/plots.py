@@ -1,12 +1,12 @@
-"""Plots as SVG, by hand: bars for the comparison, lines for the costs over a scale."""
+"""The plot of the comparison, as SVG by hand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-__all__ = ["bars", "lines"]
+__all__ = ["bars"]
 
 _COLOURS = [
     "#999999",
@@ -20,8 +20,6 @@ _COLOURS = [
     "#884ea0",
 ]
 _STYLE = 'font-family="sans-serif" font-size="12"'
-
-Points = Sequence[tuple[float, float]]
 
 
 def bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
@@ -46,54 +44,6 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
             y += height
         y += 14
     return _svg(left + width + 70, y, parts)
-
-
-def lines(panels: Mapping[str, tuple[str, Mapping[str, Points]]]) -> str:
-    """Panels side by side: title -> what the x axis counts, and series of points. y begins at 0."""
-    width, height, left, top = 270, 170, 50, 40
-    parts = []
-    for index, (title, (axis, series)) in enumerate(panels.items()):
-        x0, y0 = left + index * (width + 60), top + height
-        points = [point for each in series.values() for point in each]
-        logarithmic = max(x for x, _ in points) > 100
-        scale_x = _scale([x for x, _ in points], width, logarithmic=logarithmic)
-        ceiling = max(y for _, y in points) * 1.3  # room for the names of the series
-        parts.append(_text(x0, top - 14, title, weight="bold"))
-        parts.append(f'<path d="M{x0} {top}V{y0}H{x0 + width}" fill="none" stroke="#333"/>')
-        for share in (0.25, 0.5, 0.75, 1.0):
-            y = y0 - share * height
-            parts.append(f'<path d="M{x0} {y:.1f}h{width}" stroke="#ddd"/>')
-            parts.append(_text(x0 - 5, y + 4, f"{share * ceiling:.2g}", anchor="end"))
-        for x in sorted({x for x, _ in points}):
-            parts.append(_text(x0 + scale_x(x), y0 + 16, _short(x), anchor="middle"))
-        parts.append(_text(x0 + width / 2, y0 + 34, axis, anchor="middle"))
-        for number, (name, each) in enumerate(series.items()):
-            colour = _COLOURS[1::3][number % 3]
-            places = [(x0 + scale_x(x), y0 - y / ceiling * height) for x, y in each]
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-            parts.append(
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            )
-            parts += [
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places
-            ]
-            parts.append(
-                f'<text x="{x0 + 8}" y="{top + 14 + 15 * number}" fill="{colour}">'
-                f"{escape(name)}</text>"
-            )
-    return _svg(left + len(panels) * (width + 60), top + height + 50, parts)
-
-
-def _scale(values: Sequence[float], width: float, *, logarithmic: bool) -> Callable[[float], float]:
-    low, high = min(values), max(values)
-    if logarithmic:
-        return lambda x: 12 + (width - 24) * math.log(x / low) / math.log(high / low)
-    return lambda x: 12 + (width - 24) * (x - low) / (high - low)
-
-
-def _short(x: float) -> str:
-    power = round(math.log10(x)) if x >= 1000 else 0
-    return f"10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[power]}" if power and x == 10**power else f"{x:g}"
 
 
 def _text(

@@ -21,11 +21,9 @@ from .client import Client, Usage, alarm, memory
 from .measures import MEASURES
 from .subjects import AGENT, conductor
 
-__all__ = ["MEMORY", "SCALES", "Scale", "measure_all"]
+__all__ = ["SCALES", "Scale", "measure_all"]
 
 PATIENCE = 900.0
-MEMORY = "memory, MB"
-"""A series that is not a cost."""
 
 
 @attrs.frozen
@@ -110,7 +108,7 @@ def over_time(messages: int, scale: float) -> dict[str, float]:
             rest -= each
         assert usage is not None
         spent = usage.end(tenth)["cpu"]
-        return {"updates of 100 B": spent, MEMORY: memory(client.pid)["now"]}
+        return {"updates of 100 B": spent, "memory, MB": memory(client.pid)["now"]}
 
 
 SCALES = [

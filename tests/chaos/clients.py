@@ -16,22 +16,9 @@ import httpx2
 import trio
 import trio_websocket
 from support.raw_json import compact
+from support.server_clients import ask, initialize, new_session, prompt, request
 
-__all__ = [
-    "GONE",
-    "KINDS",
-    "Client",
-    "Device",
-    "Refused",
-    "ask",
-    "initialize",
-    "new_session",
-    "open_http",
-    "open_session",
-    "prompt",
-    "prompt_over",
-    "request",
-]
+__all__ = ["GONE", "KINDS", "Client", "Device", "Refused"]
 
 PATIENCE = 60.0
 """Seconds; only a hanging server takes that long."""
@@ -79,40 +66,9 @@ class Device:
         )
 
 
-def request(id: int, method: str, **params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-
-
-def initialize(version: int = 1, **more: Any) -> dict[str, Any]:
-    able = {1: {"clientCapabilities": {}}, 2: {"capabilities": {}, "info": INFO}}[version]
-    return request(0, "initialize", protocolVersion=version, **able, **more)
-
-
-INFO = {"name": "device", "version": "1"}
-
-
-def prompt(id: int, session: str, text: str) -> dict[str, Any]:
-    return request(id, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
-
-
-async def ask(socket: Any, message: dict[str, Any]) -> Any:
-    """Send a request and return its answer; earlier messages are dropped."""
-    await socket.send_message(compact(message))
-    while True:
-        got = json.loads(await socket.get_message())
-        if got.get("id") == message["id"] and "method" not in got:
-            return got
-
-
-async def open_session(socket: Any, **more: Any) -> str:
+async def open_session(socket: Any) -> str:
     await ask(socket, initialize())
-    return await new_session(socket, 1, **more)
-
-
-async def new_session(socket: Any, number: int, **more: Any) -> str:
-    new = {"cwd": "/", "mcpServers": [], **more}
-    answer = await ask(socket, request(number, "session/new", **new))
-    return _session_of(answer)
+    return _session_of(await ask(socket, new_session(1)))
 
 
 def _session_of(answer: Any, where: str = "") -> str:
@@ -135,10 +91,6 @@ def _check(response: httpx2.Response, what: str, headers: dict[str, str]) -> Non
         raise Refused(f"{what}: {response.status_code} {response.text}, connection {connection}")
 
 
-async def prompt_over(socket: Any, session: str, number: int, text: str) -> Any:
-    return await ask(socket, prompt(number, session, text))
-
-
 # -- ordinary clients ------------------------------------------------------------------------------
 
 
@@ -147,12 +99,11 @@ async def websocket_polite(device: Device) -> None:
     async with device.websocket() as socket:
         session = await open_session(socket)
         for number in range(10, 10 + device.random.randrange(1, 6)):
-            made = await new_session(socket, number)
-            await prompt_over(socket, made, number + 100, "echo hello")
+            made = _session_of(await ask(socket, new_session(number)))
+            await ask(socket, prompt(number + 100, made, "echo hello"))
             if number % 2:
-                close = {"sessionId": made}
-                await ask(socket, request(number + 200, "session/close", **close))
-        await prompt_over(socket, session, 9, "stream 20 200")
+                await ask(socket, request(number + 200, "session/close", sessionId=made))
+        await ask(socket, prompt(9, session, "stream 20 200"))
 
 
 async def websocket_cut(device: Device) -> None:
@@ -168,10 +119,10 @@ async def websocket_agent_dies(device: Device) -> None:
     """The agent dies in a turn and is restarted."""
     async with device.websocket() as socket:
         session = await open_session(socket)
-        await prompt_over(socket, session, 2, "die 1")
-        again = await ask(socket, request(3, "session/new", cwd="/", mcpServers=[]))
+        await ask(socket, prompt(2, session, "die 1"))
+        again = await ask(socket, new_session(3))
         if "result" in again:
-            await prompt_over(socket, again["result"]["sessionId"], 4, "echo hello")
+            await ask(socket, prompt(4, again["result"]["sessionId"], "echo hello"))
 
 
 async def http_sessions(device: Device) -> None:
@@ -190,8 +141,8 @@ async def _http(device: Device, *, sessions: int, end: str) -> None:
         told = _Stream(device, headers)
         nursery.start_soon(told.read)
         for number in range(1, sessions + 1):
-            new = request(number, "session/new", cwd="/", mcpServers=[])
-            _check(await client.post(device.url, json=new, headers=headers), "POST", headers)
+            new = await client.post(device.url, json=new_session(number), headers=headers)
+            _check(new, "POST", headers)
             connection = headers["acp-connection-id"]
             session = _session_of(await told.answer(number), f", connection {connection}")
             named = {**headers, "acp-session-id": session}

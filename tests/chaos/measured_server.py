@@ -18,11 +18,11 @@ import attrs
 import psutil
 import trio
 from chaos.clients import Device
+from support.peers.process import COMPONENTS, is_guard
 
 __all__ = ["CHAIN", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
 
 COUNTED = Path(__file__).with_name("counted.py")
-COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 KEEP = 15.0
 """Seconds that the server keeps the chain of a client that is detached. An HTTP client is detached
 until it opens its first stream. Where clients and server have a fifth of a CPU, that takes more
@@ -66,7 +66,7 @@ class Server:
         return Device(self.url, self.token, random.Random(0))
 
     def census(self) -> Census:
-        children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
+        children = [each for each in self.process.children(recursive=True) if not is_guard(each)]
         states = [state for child in children if (state := _status(child)) is not None]
         zombies = states.count(psutil.STATUS_ZOMBIE)
         return Census(
@@ -89,13 +89,6 @@ class Server:
                 await trio.sleep(0.2)
         await trio.sleep(self.keep + 2)
         return self.census()
-
-
-def _is_guard(process: psutil.Process) -> bool:
-    try:
-        return any(word.endswith("guard_process.py") for word in process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def _status(process: psutil.Process) -> str | None:

@@ -1,4 +1,4 @@
-"""A client without capabilities, on the official Python SDK; ts_plain_client.mjs is its twin.
+"""A client without capabilities, on the official Python SDK.
 
     py_plain_client.py PROMPT,PROMPT,… AGENT ARG…
 

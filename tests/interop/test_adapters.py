@@ -1,9 +1,10 @@
-"""Clients without capabilities and agents that use them, on the real SDKs, crossed: with and
-without the adapters for what a client lacks."""
+"""A client without capabilities and an agent that uses them, on the real SDKs, with and without the
+adapters for what a client lacks."""
 
 import pytest
 
-PAIRS = [("py_plain_client", "ts_needy_agent"), ("ts_plain_client", "py_needy_agent")]
+CLIENT, AGENT = "py_plain_client", "ts_needy_agent"
+PROMPTS = ["form", "option", "files", "terminal", "notice"]
 ADAPTERS = ("boolean_options", "elicitation", "local_files", "local_terminals", "notices")
 
 
@@ -21,30 +22,20 @@ def run(conductor, tmp_path):
     return run
 
 
-def prompts(agent):
-    """The Python SDK has no notices."""
-    return ["form", "option", "files", "terminal", *(["notice"] if agent.startswith("ts") else [])]
-
-
 def test_without_adapters_the_agent_uses_nothing(converse, run, peer):
-    client, agent = PAIRS[0]
-    asked = prompts(agent)
-    summary = converse(peer(client, ",".join(asked)), run(peer(agent)))
+    summary = converse(peer(CLIENT, ",".join(PROMPTS)), run(peer(AGENT)))
 
     said = {"option": "fast false"}
-    text = "".join(f"{said.get(each, 'not announced')};" for each in asked)
+    text = "".join(f"{said.get(each, 'not announced')};" for each in PROMPTS)
     assert summary == {"options": [], "questions": [], "text": text, "exit": 0}
 
 
-@pytest.mark.parametrize(("client", "agent"), PAIRS)
-def test_adapters_put_in_what_the_client_lacks(converse, run, peer, workspace, client, agent):
-    asked = prompts(agent)
-    summary = converse(peer(client, ",".join(asked)), run(peer(agent), *ADAPTERS))
+def test_adapters_put_in_what_the_client_lacks(converse, run, peer, workspace):
+    summary = converse(peer(CLIENT, ",".join(PROMPTS)), run(peer(AGENT), *ADAPTERS))
 
     said = {"form": "accept blue", "option": "fast true", "files": "two", "terminal": "ran 3"}
-    text = "".join(f"{said.get(each, 'sent')};" for each in asked)
-    if "notice" in asked:
-        text = text.replace("sent;", "\n\n[warning: Careful]\n\nsent;")
+    text = "".join(f"{said.get(each, 'sent')};" for each in PROMPTS)
+    text = text.replace("sent;", "\n\n[warning: Careful]\n\nsent;")
     assert summary == {
         "options": ["select"],
         "questions": ["Which colour?"],

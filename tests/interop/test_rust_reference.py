@@ -123,26 +123,10 @@ def test_the_conductor_is_a_proxy_of_the_rust_conductor(
     check(client, rust("agent", nested, agent), agent)
 
 
-def test_the_conductor_without_proxies_is_a_proxy_of_the_rust_conductor(
-    agent, check, client, conductor, proxy, rust
-):
-    chain = rust("agent", proxy("a"), conductor("proxy"), proxy("b"), agent)
-
-    check(client, chain, agent)
-
-
 def test_the_rust_conductor_is_a_proxy_of_the_conductor(
     agent, check, client, conductor, proxy, rust
 ):
     chain = conductor("agent", rust("proxy", proxy("a", rust.dialect), proxy("b")), agent)
-
-    check(client, chain, agent)
-
-
-def test_the_rust_conductor_runs_between_python_proxies(
-    agent, check, client, conductor, proxy, rust
-):
-    chain = conductor("agent", proxy("a", "proxy"), rust("proxy"), proxy("b", "_proxy"), agent)
 
     check(client, chain, agent)
 
@@ -158,18 +142,6 @@ def test_a_rust_proxy_is_detected_and_kept(agent, check, client, conductor, prox
     chain = conductor("agent", proxy("a", "proxy"), rust_proxy, proxy("b", "_proxy"), agent)
 
     check(client, chain, agent)
-
-
-def test_a_rust_proxy_first_and_last(agent, check, client, conductor, proxy, rust_proxy):
-    chain = conductor("agent", rust_proxy, proxy("a"), proxy("b"), rust_proxy, agent)
-
-    check(client, chain, agent)
-
-
-def test_rust_proxies_in_a_nested_chain(agent, check, client, conductor, proxy, rust_proxy):
-    nested = conductor("proxy", rust_proxy, proxy("a"), rust_proxy)
-
-    check(client, conductor("agent", nested, proxy("b"), agent), agent)
 
 
 NOTES = """

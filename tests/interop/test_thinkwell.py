@@ -12,7 +12,7 @@ def said(converse, peer):
     stdio."""
 
     def said(chain):
-        summary = converse(peer("ts_plain_client", "hello,permission"), chain)
+        summary = converse(peer("py_plain_client", "hello,permission"), chain)
         assert (summary["exit"], len(summary["questions"])) == (0, 1)
         return summary["text"]
 

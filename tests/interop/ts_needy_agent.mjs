@@ -1,5 +1,5 @@
 // An agent on the official TypeScript SDK that uses what only some clients have, as far as the
-// client announces it; py_needy_agent.py is its twin and explains the prompts.
+// client announces it. Prompts are the names of `commands`. What it learns it says, or `not announced`.
 
 import * as acp from "@agentclientprotocol/sdk/unstable";
 import { stream } from "./stdio.mjs";

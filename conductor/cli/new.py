@@ -97,6 +97,13 @@ def _module_name(name: str) -> str:
         raise click.UsageError(
             f"{name!r} cannot be the name of a package: use lower-case letters, digits and hyphens"
         )
+    from conductor.plugins.loading import entry_points
+
+    if name in entry_points():
+        raise click.UsageError(
+            f"an installed package has a component {name!r} already, and chain files that use it "
+            f"would not start; how about my-{name}?"
+        )
     if importlib.util.find_spec(module) is not None:
         raise click.UsageError(
             f"a Python module {module!r} already exists and would hide this one; "

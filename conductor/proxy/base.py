@@ -18,6 +18,7 @@ from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.class_checks import (
     check_event_names,
     check_fields,
+    check_lifespan,
     check_reserved,
     check_restart_hook,
     check_versions,
@@ -144,6 +145,7 @@ class Plugin:
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         if cls.versions is not None:
             check_versions(cls, is_proxy=issubclass(cls, Proxy))
+        check_lifespan(cls)
         check_restart_hook(cls, is_proxy=hasattr(cls, "agent"))
         cls._acp_handlers = handlers_of(cls)
         cls._acp_version_fits = {}

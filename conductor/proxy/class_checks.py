@@ -19,6 +19,7 @@ from conductor.schema import METHODS_BY_VERSION
 __all__ = [
     "check_event_names",
     "check_fields",
+    "check_lifespan",
     "check_reserved",
     "check_restart_hook",
     "check_versions",
@@ -86,6 +87,18 @@ def check_restart_hook(cls: type, *, is_proxy: bool) -> None:
         raise DeclarationError(f"{where} would never be called: it is for proxies")
     if hook is not None and not inspect.iscoroutinefunction(hook):
         raise DeclarationError(f"{where} must be `async def on_restart(self, sessions)`")
+
+
+def check_lifespan(cls: type) -> None:
+    """Refuse a `lifespan` that is a generator or a coroutine, not a context manager."""
+    hook = vars(cls).get("lifespan")
+    generates = inspect.isasyncgenfunction(hook) or inspect.isgeneratorfunction(hook)
+    if generates or inspect.iscoroutinefunction(hook):
+        raise DeclarationError(
+            f"{cls.__name__}.lifespan is an async context manager: write `@asynccontextmanager` "
+            f"above `async def lifespan(self)` (`from contextlib import asynccontextmanager`), and "
+            f"`yield` between what it opens and closes"
+        )
 
 
 def check_event_names(cls: type) -> None:

@@ -79,6 +79,7 @@ def test_it_passes_ruff_and_mypy(written, tmp_path):
         ("json", "a Python module 'json' already exists"),
         ("Notes", "'Notes' cannot be the name of a package"),
         ("../up", "'../up' cannot be the name of a package"),
+        ("context", "a component 'context' already"),
     ],
 )
 def test_invalid_names_are_refused(tmp_path, name, problem):

@@ -217,6 +217,11 @@ class Settings:
             "class P(Proxy):\n notes = per_session([])",
             "write a function that makes the value of each session, such as `per_session(list)`",
         ),
+        (
+            "class P(Proxy):\n async def lifespan(self):\n  yield",
+            "P.lifespan is an async context manager: write `@asynccontextmanager` above",
+        ),
+        ("class P(Proxy):\n async def lifespan(self): ...", "P.lifespan is an async context"),
         ('class P(Proxy):\n on_error = "ignore"', 'P.on_error must be "fail" or "pass"'),
         (
             "@attrs.define\nclass P(Proxy):\n required: bool = attrs.field(default=True)",

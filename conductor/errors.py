@@ -39,7 +39,6 @@ __all__ = [
     "StartError",
     "describe",
     "details_are_withheld",
-    "exception_location",
     "line_in",
     "withhold_details",
 ]

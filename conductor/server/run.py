@@ -233,8 +233,7 @@ async def _serve_metrics(
     nursery: trio.Nursery,
 ) -> None:
     """Serve metrics in the nursery. Raises `OSError` if it cannot listen."""
-    from conductor.server.metrics.exposition import Exposition
-    from conductor.server.metrics.listener import MetricsListener
+    from conductor.server.metrics.exposition import Exposition, MetricsListener
 
     assert settings.metrics is not None
     clients.turn_ended = counters.turn_ended

@@ -259,18 +259,6 @@ async def test_unread_lines_stay_for_the_next_reader(tmp_path):
     assert len(list(texts(got))) > 2000
 
 
-async def test_a_client_that_cancels_initialize_leaves_nothing(tmp_path):
-    chain = "version: 1\nagent: {run: [sleep, '60'], stop_timeout: 100ms}\n"
-    async with serving(tmp_path, chain=chain) as server, http(server) as client:
-        with trio.move_on_after(0.3):
-            await client.post("/acp", json=initialize())
-        await client.aclose()
-        for ours in list(server.clients.by_id.values()):
-            await ours.ended.wait()
-
-        assert server.clients.by_id == {}
-
-
 @pytest.mark.parametrize(
     "beginning", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /acp HTTP/1.1\r\n"]
 )

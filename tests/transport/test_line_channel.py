@@ -23,14 +23,6 @@ async def test_lines_come_whole_however_the_bytes_were_split_and_end_with_an_emp
     assert received == [[b'{"a":1}'], [b'{"b":2}'], []]
 
 
-async def test_a_message_over_several_lines_arrives_as_one():
-    chain, network = memory_pair()
-
-    await LineChannel(network).send([b'{\n "a": 1\n}', b"{}"])
-
-    assert await chain.receive() == b'{  "a": 1 }\n{}\n'
-
-
 async def test_sending_waits_for_room_and_the_lines_of_two_senders_do_not_mix():
     chain, network = memory_pair(4)
     lines = LineChannel(network)

@@ -10,14 +10,6 @@ from conductor.network.sequence_numbers import SequenceError
 from conductor.server.http.mailboxes import Mailbox, Mailboxes
 
 
-async def test_all_queued_lines_are_taken_at_once_in_order():
-    mailboxes = Mailboxes(max_bytes=10_000, max_streams=2)
-    mailboxes.mailbox_for("s").put(b"1")
-    mailboxes.mailbox_for("s").put(b"2")
-
-    assert await mailboxes.mailbox_for("s").take() == [b"1", b"2"]
-
-
 async def test_unsent_lines_are_taken_again_first():
     mailboxes = Mailboxes(max_bytes=10_000, max_streams=2)
     mailbox = mailboxes.connection
@@ -66,19 +58,6 @@ def read(mailboxes: Mailboxes, session: str) -> Mailbox:
     assert mailbox is not None
     mailboxes.add_reader(mailbox)
     return mailbox
-
-
-def test_only_streams_that_are_open_are_limited():
-    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
-    for number in range(10):
-        mailboxes.remove_reader(read(mailboxes, f"s{number}"))
-    read(mailboxes, "a")
-    first = read(mailboxes, "b")
-    assert mailboxes.for_stream("c") is None
-    assert mailboxes.for_stream("b") is first
-
-    mailboxes.remove_reader(first)
-    assert mailboxes.for_stream("c") is not None
 
 
 async def test_an_empty_mailbox_without_a_reader_is_dropped():

@@ -105,23 +105,11 @@ def test_a_session_that_is_not_open_is_not_remembered_as_one_without_a_stream(an
     assert router.streamless == set()
 
 
-def test_a_message_without_a_session_goes_to_the_connections_stream():
-    assert post(request(1, "session/list")).session is None
-    assert post({"jsonrpc": "2.0", "id": 1, "result": {}}).session is None
-    assert post({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}})
-
-
 def test_a_malformed_response_is_forwarded_to_the_chain():
     posted = post({"jsonrpc": "2.0", "id": 1, "error": "no object"})
 
     assert posted.message is None
     assert not posted.is_request
-
-
-@pytest.mark.parametrize("method", ["initialize", "proxy/initialize", "_proxy/initialize"])
-def test_a_connection_starts_with_initialize(method):
-    assert post(request(1, method)).is_initialize
-    assert not post({"jsonrpc": "2.0", "method": method}).is_initialize
 
 
 def announced(parent: str, child: str) -> dict[str, Any]:

@@ -83,22 +83,6 @@ def test_a_response_is_timed_and_no_request_is_kept(counters, hop, monkeypatch):
     assert hop.recorder.add.__self__._open == {}
 
 
-def test_a_duration_is_counted_in_the_first_bucket_that_it_fits(counters):
-    hop = Hop(counters)
-    hop.ask("session/new")
-    durations = counters.durations["agent", "session/new"]
-    durations.counts = [0] * len(durations.counts)
-
-    for seconds in (BUCKETS[1], BUCKETS[1] + 0.0001, BUCKETS[-1] * 2):
-        durations.add(seconds)
-
-    assert [index for index, count in enumerate(durations.counts) if count] == [
-        1,
-        2,
-        len(BUCKETS),
-    ]
-
-
 @pytest.mark.parametrize(
     ("result", "error", "outcome"),
     [

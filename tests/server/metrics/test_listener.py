@@ -9,7 +9,7 @@ import trio
 from prometheus_client.exposition import choose_encoder
 
 from conductor.server.listen.address import TcpAddress, bind_tcp
-from conductor.server.metrics.listener import MetricsListener
+from conductor.server.metrics.exposition import MetricsListener
 
 
 def text(accept):

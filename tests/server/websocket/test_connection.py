@@ -157,23 +157,6 @@ async def test_a_lost_client_is_kept_for_a_while(tmp_path):
         assert server.clients.find(client.id) is None
 
 
-async def test_a_lost_client_keeps_its_turn_and_undelivered_messages(tmp_path):
-    async with serving(tmp_path) as server, websocket(server) as socket:
-        await ask(socket, initialize())
-        session = (await ask(socket, new_session(1)))["result"]["sessionId"]
-        (client,) = server.clients.by_id.values()
-        await socket.get_message()
-        await socket.send_message(compact(prompt(2, session, "say hello\nwait")))
-        await socket.get_message()
-        await socket._stream.aclose()
-        await client.detached.wait()
-
-        assert client.busy
-        assert client.has_session(session)
-        assert not client.ended.is_set()
-        server.clients.kill()
-
-
 async def test_a_peer_that_answers_no_ping_is_detached(tmp_path):
     """A raw socket that does the handshake and then never answers a ping."""
     async with serving(tmp_path, timeouts=QUICK) as server:

@@ -6,13 +6,10 @@ import json
 from typing import Any
 
 import pytest
-import trio
 import trio_websocket
 from support.raw_json import compact
 from support.server_clients import (
-    PATIENCE,
     ask,
-    http,
     initialize,
     new_session,
     prompt,
@@ -164,51 +161,3 @@ async def test_a_draining_server_reattaches_no_client(tmp_path):
         server.clients.kill()
 
         assert refused == (503, "the server is shutting down")
-
-
-async def test_over_http_nothing_is_cut_and_a_stream_goes_on_where_it_is_opened_again(tmp_path):
-    from support.server_clients import Remote
-
-    async with serving(tmp_path) as server, http(server) as client:
-        remote = await Remote.open(server, client)
-        session = await remote.new_session()
-        async with remote.stream(session) as stream:
-            await anext(stream)
-            await remote.post(prompt(2, session, "say one\nask\nsay two"), session)
-            said, _tool, question = [await anext(stream) for _ in range(3)]
-        chosen = {"outcome": {"outcome": "selected", "optionId": "allow"}}
-        answer = {"jsonrpc": "2.0", "id": question["id"], "result": chosen}
-        await remote.post(answer, session)
-        async with remote.stream(session) as stream:
-            more = [await anext(stream) for _ in range(4)]
-
-        assert list(texts([said])) == ["one"]
-        assert list(texts(more))[-1] == "two"
-        assert more[-1]["result"] == {"stopReason": "end_turn"}
-
-
-async def test_many_clients_reconnect_concurrently(tmp_path):
-    async with serving(tmp_path) as server:
-        left: list[tuple[RemoteClient, str]] = []
-
-        async def come_and_go() -> None:
-            async with websocket(server) as socket:
-                id = dict(socket.handshake_headers)[b"acp-connection-id"].decode()
-                client = server.clients.by_id[id]
-                left.append((client, await open_session(socket)))
-                await lose(socket, client)
-
-        async def reattach(client: RemoteClient, session: str) -> None:
-            async with websocket(server, ("acp-connection-id", client.id)) as socket:
-                await ask(socket, initialize())
-                assert "result" in await ask(socket, resume(session))
-
-        with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                for _ in range(20):
-                    nursery.start_soon(come_and_go)
-            async with trio.open_nursery() as nursery:
-                for client, session in left:
-                    nursery.start_soon(reattach, client, session)
-
-        assert len(left) == 20

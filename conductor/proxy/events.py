@@ -40,7 +40,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 import attrs
 
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.update_kinds import meant_kind
+from conductor.schema.methods import UPDATE_KINDS
 
 __all__ = [
     "EVENTS",
@@ -194,7 +194,11 @@ def on_update(*kinds: str) -> Callable[[F], F]:
     if not kinds or not all(isinstance(kind, str) for kind in kinds):
         raise DeclarationError('write @on_update("<kind>"), for example @on_update("plan")')
     for kind in kinds:
-        if meant := meant_kind(kind):
+        if kind in UPDATE_KINDS or kind.startswith("_"):
+            continue
+        import difflib
+
+        for meant in difflib.get_close_matches(kind, sorted(UPDATE_KINDS), n=1, cutoff=0.85):
             raise DeclarationError(
                 f"@on_update: no update is of the kind {kind!r}; did you mean {meant!r}?"
             )

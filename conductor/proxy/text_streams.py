@@ -20,10 +20,16 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.middleware import (
+    Body,
+    Layer,
+    Next,
+    UpdateFilter,
+    location_of,
+    update_filter,
+)
 from conductor.proxy.peers import SESSION_STATE_UPDATES
 from conductor.proxy.sessions import chain_info, session_of
-from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
     "TEXT_CHUNKS",

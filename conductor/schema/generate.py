@@ -146,8 +146,11 @@ def outputs() -> dict[Path, str]:
     """The content of every generated file, by path."""
     methods: dict[int, dict[str, dict[str, Any]]] = {}
     items: dict[int, dict[str, Item]] = {}
+    update_kinds: set[str] = set()
     for version in VERSIONS:
         newest, earlier = (definitions(state, version) for state in ("newest", "2026-08"))
+        for update in choices_of(newest["SessionUpdate"]) + choices_of(earlier["SessionUpdate"]):
+            update_kinds.update(filter(None, [tag_value(update)]))
         items[version] = Reader(merged(newest, earlier)).items
         methods[version] = methods_of(earlier, earlier=True) | methods_of(newest, earlier=False)
     shared = alike(items, methods)
@@ -155,7 +158,7 @@ def outputs() -> dict[Path, str]:
     for version, found in items.items():
         own = {name: item for name, item in found.items() if name not in shared}
         texts[HERE / f"v{version}.py"] = types_module(version, own)
-    texts[HERE / "methods.py"] = methods_module(methods)
+    texts[HERE / "methods.py"] = methods_module(methods, update_kinds)
     header = _HEADER.format(title="For type checkers: the types of `on`, by method.", more="")
     stub = HERE.parent / "proxy" / "method_types.pyi"
     texts[stub] = method_types_stub(header, methods, shared)
@@ -695,13 +698,15 @@ def methods_of(defs: dict[str, Schema], *, earlier: bool) -> dict[str, dict[str,
     return found
 
 
-def methods_module(methods: dict[int, dict[str, dict[str, Any]]]) -> Iterator[str]:
+def methods_module(
+    methods: dict[int, dict[str, dict[str, Any]]], update_kinds: set[str]
+) -> Iterator[str]:
     yield _HEADER.format(
-        title="Every method of ACP: its sender, its kind, and its types by name.",
-        more="\nImports no types, so that checking the name of a method is cheap.\n",
+        title="Every method of ACP: its sender, its kind, and its types by name; kinds of updates.",
+        more="\nImports no types, so that checking a name is cheap.\n",
     )
     yield "from __future__ import annotations\n\nfrom conductor.schema.base import Method\n\n"
-    yield "__all__ = ['V1', 'V2']\n\n"
+    yield "__all__ = ['UPDATE_KINDS', 'V1', 'V2']\n\n"
     rows = {
         version: {name: _method(name, row) for name, row in sorted(found.items())}
         for version, found in methods.items()
@@ -711,6 +716,8 @@ def methods_module(methods: dict[int, dict[str, dict[str, Any]]]) -> Iterator[st
     for version, found in rows.items():
         own = {name: row for name, row in found.items() if name not in both}
         yield from _table(f"V{version}", "_BOTH | ", own)
+    yield f"UPDATE_KINDS: frozenset[str] = frozenset({sorted(update_kinds)})\n"
+    yield '"""The kinds of `session/update` in both versions."""\n'
 
 
 def _method(name: str, row: dict[str, Any]) -> str:

@@ -76,15 +76,6 @@ def test_every_odd_value_survives(value):
     assert encode(decode_params(raw, dict)) == raw
 
 
-async def test_the_original_is_forwarded_byte_for_byte():
-    raw = b'{ "a" : 1, "a":2,  "\\u0062": "\\/" }'
-    async with hop(Edits(), Raw) as on_hop:
-        on_hop.component.client_port.notify("_original", raw)
-        await on_hop.settle()
-
-    assert on_hop.agent.heard == [(raw,)]
-
-
 @pytest.mark.parametrize("raw", [b'{"a":1}', b'{ "a": 1 }', b'{"a":0,"\\u0061":1}'])
 def test_a_change_in_place_is_noticed_by_its_json(raw):
     params = decode_params(raw, dict)

@@ -227,19 +227,6 @@ async def test_a_proxy_is_bypassed_in_other_versions_with_one_line_in_the_log(ch
     assert (line["plugin"], line["versions"], line["protocol_version"]) == ("OnlyVersion1", [1], 2)
 
 
-async def test_a_required_proxy_refuses_other_versions(chain):
-    class Guard(OnlyVersion1):
-        required = True
-
-    async with chain(Guard(), FakeAgent()) as client:
-        with pytest.raises(RequestError) as caught:
-            await client.initialize(version=2)
-
-    assert ("client and agent speak version 2 of the protocol, and Guard is for version 1") in str(
-        caught.value
-    )
-
-
 # -- notifications that do not fit -----------------------------------------------------------------
 
 BROKEN = {"sessionUpdate": "agent_message_chunk", "content": "no block"}

@@ -1,15 +1,6 @@
 """TypeScript clients and agents of protocol versions 1 and 2, crossed: `v1_v2` is inserted."""
 
-import json
-
 import pytest
-
-from conductor.chainfile import load
-from conductor.client.embedding import attach_file
-from conductor.errors import RequestError
-from conductor.testing import FakeClient
-
-AGENTS = {1: "ts_agent", 2: "ts_v2_agent"}
 
 
 @pytest.fixture
@@ -81,33 +72,3 @@ def test_what_the_versions_have_in_other_forms_is_the_same(converse, run, peer, 
     assert "exited with status 3. The prompt was cut off" in died["end"]["message"]
     assert restarted["end"] == "end_turn"
     assert restarted["said"].endswith("code")
-
-
-@pytest.mark.parametrize(("client_version", "agent_version"), [(1, 2), (2, 1)])
-async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_version, agent_version):
-    file = tmp_path / "chain.yaml"
-    agent = {"run": peer(AGENTS[agent_version]), "name": "agent"}
-    proxies = [{"use": "log_messages"}, {"use": "usage"}]
-    file.write_text(json.dumps({"version": 1, "proxies": proxies, "agent": agent}))
-    async with attach_file(FakeClient, load(str(file))) as attached:
-        client = attached.client
-        await client.initialize(version=client_version)
-        new = {"cwd": str(tmp_path), "mcpServers": []}
-        session = (await client.request("session/new", new))["sessionId"]
-        error = await end_of_turn(client, session, "die")
-        assert error["message"].startswith("component 'agent' exited with status 3. The prompt was")
-        if agent_version == 1:  # it cannot resume sessions
-            lost = await end_of_turn(client, session, "hello")
-            assert "has lost this session" in lost["message"]
-            session = (await client.request("session/new", new))["sessionId"]
-        assert await end_of_turn(client, session, "hello") is None
-        assert "you said: hello" in client.transcript.text()
-
-
-async def end_of_turn(client, session, text):
-    """The error that ends a turn, if it ends with one."""
-    try:
-        end = await client.prompt_turn(session, text)
-    except RequestError as exc:
-        return {"message": exc.message}
-    return end.get("error")

@@ -20,15 +20,13 @@ from typing import Any, Final, TextIO
 
 import attrs
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import RequestError
 from conductor.proxy import Proxy, RawMessage, on
 from conductor.testing import open_chain
 from conductor.testing.recording import PROJECT
-from support.bridges_real_agents import Model, from_npm
+from support.bridges_real_agents import Model, from_npm, model_url
 
 PROMPTS = ("Say hello.", "Read notes.txt.", "Write notes.txt.", "Run the tests.", "Think long.")
 _NOTE = "Buy milk.\n"
@@ -267,20 +265,15 @@ async def record(name: str, file: Path, directory: Path) -> None:
     work.mkdir()
     (work / "notes.txt").write_text(_NOTE)
     model = ScriptedModel(program, work / "notes.txt")
-    async with trio.open_nursery() as nursery:
-        config = Config()
-        config.bind = ["127.0.0.1:0"]
-        config.accesslog = config.errorlog = None
-        config.graceful_timeout = 0.1
-        [origin] = await nursery.start(serve, model, config)
-        environment = {"HOME": str(home), **program.environment(f"{origin}/v1", home)}
+    async with model_url(model) as url, trio.open_nursery() as nursery:
+        environment = {"HOME": str(home), **program.environment(url, home)}
         agent = ComponentSpec(name=name, run=(*argv, *program.arguments), env=environment)
         replace = {
             str(work): PROJECT,
             str(work)[1:]: PROJECT[1:],  # a path relative to the root: a title of opencode
             str(home): "/home/user",
             os.getcwd(): "/home/user",
-            f"{origin}/v1": "http://model",
+            url: "http://model",
         }
         async with open_chain(Recorder(file, replace), agent, bridged=False) as client:
             with trio.fail_after(120):

@@ -25,24 +25,6 @@ Command = Sequence[str]
 
 
 @contextmanager
-def program(*command: str, until: str = "", **options: Any) -> Iterator[str]:
-    """A program, and the first line that it prints, or the first with `until`; it is killed at the
-    end."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-    assert process.stdout is not None
-    with process.stdout:
-        try:
-            line = process.stdout.readline()
-            while until not in line:
-                assert line, f"{command[0]} did not say {until!r}"
-                line = process.stdout.readline()
-            yield line.strip()
-        finally:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
 def served(
     directory: Path,
     agent: dict[str, Any] | None = None,

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import trio
-from support.remote_agents import reach
+from support.remote_agents import program, reach
 
 from conductor.testing import FakeClient
 
-from .programs import HERE, program
+from .programs import HERE
 from .summaries import remote
 
 
@@ -26,7 +26,7 @@ def server(peer) -> Callable[[str], AbstractContextManager[str]]:
             "py_agent": [sys.executable, str(HERE / "py_server.py")],  # HTTP/2 with prior knowledge
             "ts_agent": peer("ts_server"),  # HTTP/1.1
         }[name]
-        with program(*command) as port:
+        with program(*command) as (_, port):
             yield f"127.0.0.1:{port}"
 
     return server

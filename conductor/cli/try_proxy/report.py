@@ -150,6 +150,7 @@ class Report:
                     forwards
                     and type(item) is LaneNotification
                     and item.method == message.method
+                    and _update_kind(item.params) == _update_kind(message.payload)
                     and handler_call not in self._told
                 ):
                     self._told.add(handler_call)
@@ -311,6 +312,14 @@ def _inner_method(payload: bytes | None) -> str | None:
     value = _decoded(payload)
     method = value.get("method") if isinstance(value, Mapping) else None
     return method if isinstance(method, str) else None
+
+
+def _update_kind(payload: bytes | None) -> object:
+    """The kind of a session update. One of another kind, such as the text that a filter held back
+    until a tool call, is a message of the proxy, not the changed message."""
+    value = _decoded(payload)
+    update = value.get("update") if isinstance(value, Mapping) else None
+    return update.get("sessionUpdate") if isinstance(update, Mapping) else None
 
 
 def _decoded(payload: bytes | None) -> Any:

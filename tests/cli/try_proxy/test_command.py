@@ -78,6 +78,34 @@ def test_a_proxy_that_does_nothing_passes_everything_on(run, write):
     ]
 
 
+def test_text_that_a_filter_held_back_is_a_message_of_the_proxy(run, write):
+    """Not a change of the tool call before which it is sent."""
+    name = write(
+        """class Kept:
+    def feed(self, text):
+        return ""
+
+    def end(self):
+        return "kept"
+
+
+class Keeps(Proxy):
+    @text_filter("agent")
+    def keep(self, session):
+        return Kept()
+"""
+    )
+    result = run("try", name, "--prompt", "say x\ntool Search")
+
+    assert (
+        """← session/update tool_call call-1-1 Search other pending
+    sent to the client: session/update agent_message_chunk "kept"
+← session/update tool_call_update"""
+        in result.stdout
+    )
+    assert "changed" not in result.stdout.partition("→ session/prompt")[2]
+
+
 @pytest.mark.slow
 def test_slash_commands_and_tools_are_shown(run, write):
     name = write(

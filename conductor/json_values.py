@@ -14,7 +14,14 @@ import msgspec
 
 from conductor.limits import MAX_DEPTH
 
-__all__ = ["NestedTooDeeply", "check_depth", "decode_loosely", "decode_value"]
+__all__ = [
+    "NestedTooDeeply",
+    "Pairs",
+    "check_depth",
+    "decode_loosely",
+    "decode_pairs",
+    "decode_value",
+]
 
 T = TypeVar("T")
 JsonText: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw
@@ -59,6 +66,18 @@ def decode_loosely(text: JsonText) -> Any:
         raise NestedTooDeeply from None
     check_depth(text, value)
     return value
+
+
+class Pairs(list[tuple[str, Any]]):
+    """The members of a JSON object, in order, with those of equal names."""
+
+
+def decode_pairs(text: JsonText) -> Any:
+    """The value of a JSON text, with `Pairs` for each object. Raises `ValueError`."""
+    try:
+        return json.loads(bytes(text), object_pairs_hook=Pairs)
+    except RecursionError:
+        raise NestedTooDeeply from None
 
 
 def check_depth(text: JsonText | str, value: Any) -> None:

@@ -6,11 +6,11 @@ surrogates included.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from conductor.json_values import decode_value
+from conductor.json_values import Pairs, decode_pairs, decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import decode_with_surrogates, member_at, object_members
 from conductor.jsonrpc.json_text import has_surrogate
@@ -143,6 +143,7 @@ class _SubagentParams(msgspec.Struct, gc=False):
 _decode: Final = msgspec.json.Decoder(_HasSession).decode
 _decode_subagent: Final = msgspec.json.Decoder(_SubagentParams).decode
 _SUBAGENT_UPDATE: Final = b"subagent_update"
+_SESSION_NAMES: Final = (b'essionid"', b'ession_id"')
 
 
 def session_id_of(payload: Payload | None) -> str | None:
@@ -194,15 +195,29 @@ def named_sessions(params: Payload | None) -> list[str]:
     as that of a subagent. Raises `ValueError` if they are no object, or nested too deeply.
 
     For access checks: names are read in every spelling that an agent or a client may accept (Go
-    ignores case, the Python SDK also takes `session_id`), and `senderSessionId`.
+    ignores case, the Python SDK also takes `session_id`), and `senderSessionId`. A name that occurs
+    several times names several sessions: some parsers take the first value, others the last.
     """
-    members = object_members(params or b"{}")
+    text = bytes(params or b"{}")
+    members = object_members(text)
     named = list(members.items())
     if members.get("update", b"").startswith(b"{"):
         named += object_members(members["update"]).items()
-    values = [
-        decode_value(each)
-        for name, each in named
-        if name.casefold().replace("_", "").endswith("sessionid")
-    ]
+    values = [decode_value(each) for name, each in named if _names_a_session(name)]
+    lower = text.lower()
+    if b"\\u0" in text or len(values) < sum(map(lower.count, _SESSION_NAMES)):
+        values = _all_sessions(decode_pairs(text))  # or it is at a deeper place
     return [each for each in values if isinstance(each, str)]
+
+
+def _all_sessions(pairs: Any) -> list[Any]:
+    """The values of all members that name a session, in an object as `decode_pairs` returns it."""
+    found = [value for name, value in pairs if _names_a_session(name)]
+    for name, value in pairs:
+        if name == "update" and isinstance(value, Pairs):
+            found += [inner for each, inner in value if _names_a_session(each)]
+    return found
+
+
+def _names_a_session(name: str) -> bool:
+    return name.casefold().replace("_", "").endswith("sessionid")

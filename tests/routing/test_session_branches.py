@@ -325,11 +325,16 @@ def test_a_chain_speaks_for_no_session_of_another_one(client):
         b'{"sessionId":"b1","update":{"sessionUpdate":"subagent_update","sessionId":"a1"}}',
         rb'{"sessionId":"b1","update":{"sessionUpdate":"subagent\u005fupdate","sessionId":"a1"}}',
         rb'{"sessionId":"b1","update":{"sessionId":"a1","\ud83d":1}}',
+        b'{"sessionId":"a1","sessionId":"b1"}',
+        rb'{"session\u0049d":"a1","sessionId":"b1"}',
+        b'{"sessionId":"b1","update":{"sessionId":"a1","sessionId":"b2"}}',
+        b'{"sessionId":"b1","update":{"sessionId":"a1"},"update":{"sessionUpdate":"plan"}}',
         b'{"sessionId":"b1","update":{"senderSessionId":"a1"}}',
     ],
     ids=[
         *("twice", "escaped", "spelled differently", "announced", "escaped announcement"),
-        *("half an emoji", "sender"),
+        *("half an emoji", "hidden by the last", "escaped and hidden", "announced twice"),
+        *("two updates", "sender"),
     ],
 )
 def test_a_session_of_another_chain_cannot_be_hidden(client, params):

@@ -8,6 +8,7 @@ trace files.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -15,13 +16,15 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.util.re import parse_env_headers
+from requests.adapters import HTTPAdapter
 
 from conductor.log import get_logger
 from conductor.secrets.masking import register_secrets
@@ -119,7 +122,24 @@ def _exporter() -> SpanExporter:
     _exporter_log.propagate = False
     if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "console":
         return ConsoleSpanExporter(out=sys.stderr)
-    return OTLPSpanExporter()
+    if any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):
+        return OTLPSpanExporter()  # it brings a session
+    session = requests.Session()
+    session.max_redirects = 0  # another host would get the headers, and the spans
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _WithoutBody())
+    return OTLPSpanExporter(session=session)
+
+
+class _WithoutBody(HTTPAdapter):
+    """Leaves out the body of each answer: requests reads it without limit, and the exporter needs
+    the status only."""
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        response = super().send(*args, **kwargs)
+        response.close()
+        response.raw = io.BytesIO()
+        return response
 
 
 class _FirstError(logging.Handler):

@@ -244,7 +244,8 @@ def replacing(
     sees the old content or the new one, also after a power cut. After an exception the old file
     stays.
 
-    `mode`: `None` as for any new file. `owner`: user and group, if this user may set them.
+    `mode`: `None` as for any new file. `owner`: user and group, if this user may set them; else
+    another group gets no permissions.
     """
     path = os.fsdecode(path)
     draft = os.path.join(os.path.dirname(path), f".new-{os.urandom(8).hex()}")
@@ -255,8 +256,10 @@ def replacing(
             yield file
             file.flush()
             if owner is not None:
-                with suppress(PermissionError):
+                try:
                     os.fchown(descriptor, *owner)
+                except PermissionError:
+                    mode = None if mode is None else mode & ~0o070  # they were for its group
             if mode is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)

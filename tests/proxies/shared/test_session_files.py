@@ -176,6 +176,19 @@ def test_permissions_stay(inside, mode):
     assert stat.S_IMODE((inside / "a.txt").stat().st_mode) == mode
 
 
+def test_group_permissions_go_if_the_group_cannot_stay(inside, monkeypatch):
+    (inside / "a.txt").write_text("old")
+    (inside / "a.txt").chmod(0o664)
+
+    def refuse(*args):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    write_text(f"{inside}/a.txt", [str(inside)], "new")
+
+    assert stat.S_IMODE((inside / "a.txt").stat().st_mode) == 0o604
+
+
 def test_a_file_that_may_not_be_written_stays(inside, monkeypatch):
     (inside / "a.txt").write_text("old")
     monkeypatch.setattr(os, "access", lambda *args, **options: False)  # root may write all

@@ -56,6 +56,8 @@ _LOCK: Final = "acp.lock"
 _DAMAGED: Final = "damaged"
 _MAX_RULES: Final = 1_000_000
 """Bytes of a file of ignore rules that are read."""
+_PATIENCE: Final = 30.0
+"""Seconds for git to tell which of some names are ignored."""
 _CHUNK: Final = 32 << 20
 """Bytes of files that are restored at once."""
 _SETTLED: Final = 2 * 10**9
@@ -236,10 +238,13 @@ class ShadowGit:
         ]
 
     async def _listed(self) -> list[str]:
-        """The files that are not ignored; a nested repository ends with a slash.
+        """The files that are not ignored; a directory that is left out ends with a slash: a nested
+        repository, and one with rules that git cannot read.
 
         Git tells only which names are ignored. It would look for files by itself, but it would read
         what is in nested repositories, which may be a pipe or a device."""
+        if odd := await trio.to_thread.run_sync(_odd_rules, self.root):
+            raise CheckpointError(odd, os.fspath(self.root))
         found: list[str] = []
         directories = [""]
         while directories:
@@ -252,7 +257,7 @@ class ShadowGit:
                 if kind == "directory":
                     directories.append(path)
                 else:
-                    found.append(f"{path}/" if kind == "repository" else path)
+                    found.append(f"{path}/" if kind == "left out" else path)
         return found
 
     def _entries(self, directories: Sequence[str]) -> dict[str, str]:
@@ -264,10 +269,9 @@ class ShadowGit:
                     path = os.path.join(directory, entry.name)
                     if entry.name == ".git":
                         continue
-                    if entry.name == ".gitignore":
-                        _check_rules(entry)
                     if entry.is_dir(follow_symlinks=False):
-                        found[path] = "repository" if _is_repository(entry.path) else "directory"
+                        is_left_out = _is_repository(entry.path) or _odd_rules(entry.path)
+                        found[path] = "left out" if is_left_out else "directory"
                     elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
                         found[path] = "file"
         return found
@@ -277,13 +281,21 @@ class ShadowGit:
         names = b"".join(b"./%s\0" % os.fsencode(path) for path in paths)
         arguments = ("check-ignore", "-z", "--stdin", "--no-index")
         try:
-            found = await self._git(*arguments, stdin=names, statuses=(0, 1))
+            with trio.fail_after(_PATIENCE):
+                found = await self._git(*arguments, stdin=names, statuses=(0, 1))
+        except trio.TooSlowError:  # a pipe was put in the place of rules meanwhile
+            raise CheckpointError("git does not tell which files are ignored") from None
         except _GitError as exc:  # for a link put in the way, for example: no damage
             raise CheckpointError(exc.reason, exc.detail) from None
         return frozenset(os.fsdecode(path[2:]) for path in found.split(b"\0"))
 
     def _scan(self, listed: Collection[str], last: _LastFiles) -> _Scan:
         scan = _Scan()
+        for path in {os.fsdecode(path) for path in last.files} - {*listed}:
+            with suppress(OSError):  # deleted
+                mode = os.lstat(os.path.join(self.root, path)).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                    scan.left_out.append(path)  # there is a pipe, for example
         for path in listed:
             if path.endswith("/") or any(map(_is_git, path.split("/"))):
                 scan.left_out.append(path)
@@ -509,13 +521,17 @@ def _is_repository(directory: str) -> bool:
     return os.path.isfile(inside) or os.path.lexists(os.path.join(inside, "HEAD"))
 
 
-def _check_rules(entry: os.DirEntry[str]) -> None:
-    """Refuse ignore rules for which git would wait, or which it would read into its memory."""
-    found = entry.stat(follow_symlinks=False)
-    if stat.S_ISREG(found.st_mode) and found.st_size > _MAX_RULES:
-        raise CheckpointError(f"{entry.name} is too large", entry.path)
-    if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
-        raise CheckpointError(f"{entry.name} is not a regular file", entry.path)
+def _odd_rules(directory: str | Path) -> str | None:
+    """Why git cannot read the ignore rules of a directory: it would wait for a pipe, and read a
+    large file into its memory. `None` if it can."""
+    try:
+        found = os.lstat(os.path.join(directory, ".gitignore"))
+    except OSError:
+        return None
+    if stat.S_ISREG(found.st_mode):
+        return ".gitignore is too large" if found.st_size > _MAX_RULES else None
+    is_link = stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode)  # git ignores these
+    return None if is_link else ".gitignore is not a regular file"
 
 
 def _is_git(part: str) -> bool:

@@ -12,7 +12,7 @@ import trio
 from support.checkpoint_turns import call, changes, command, files, needs_git, opened, rewound
 
 from conductor.testing import FakeAgent
-from proxies.checkpoint import Checkpoint
+from proxies.checkpoint import Checkpoint, shadow_git
 
 pytestmark = needs_git
 
@@ -245,12 +245,16 @@ async def test_no_program_of_a_repository_that_took_the_place_of_a_file_is_run(
 async def test_odd_files_prevent_no_checkpoint_and_those_left_out_are_named(
     chain, project, tmp_path
 ):
+    (project / "saved").write_text("before")
+
     def make_odd():
         (project / "git~1").write_text("kept")
         (project / ".GIT").mkdir()
         (project / ".GIT" / "x").write_text("left out")
         (project / ".gitmodules").symlink_to("a.txt")
         os.mkfifo(project / ".gitattributes")
+        (project / "saved").unlink()
+        os.mkfifo(project / "saved")
         with open(os.fsencode(project) + b"/\xff\x1b[31m\nlarge", "w") as file:
             file.write("x" * 101)
 
@@ -271,7 +275,7 @@ async def test_odd_files_prevent_no_checkpoint_and_those_left_out_are_named(
         after = files(project)
         await command(client, session, "/rewind 1")
     assert "Checkpoint 2 is not complete: Left out" in told
-    assert ".GIT/x, \ufffd\ufffd[31m\ufffdlarge]" in told
+    assert ".GIT/x, saved, \ufffd\ufffd[31m\ufffdlarge]" in told
     assert (after["a.txt"], after["git~1"], after[".gitmodules"]) == (
         "one",
         "kept",
@@ -395,9 +399,12 @@ async def test_nothing_is_read_in_a_nested_repository(chain, project, proxy, pla
 
 
 @pytest.mark.parametrize("kind", ["too large", "not a regular file"])
-async def test_ignore_rules_that_git_cannot_read_are_an_error(chain, project, proxy, kind):
-    rules = project / "sub" / ".gitignore"
-    rules.parent.mkdir()
+@pytest.mark.parametrize("place", [".", "sub"])
+async def test_a_directory_with_ignore_rules_that_git_cannot_read_is_left_out(
+    chain, project, proxy, kind, place
+):
+    rules = project / place / ".gitignore"
+    rules.parent.mkdir(exist_ok=True)
     if kind == "too large":
         rules.write_bytes(bytes(1_000_001))
     else:
@@ -405,8 +412,28 @@ async def test_ignore_rules_that_git_cannot_read_are_an_error(chain, project, pr
     async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
         session = await opened(client, project)
         await client.prompt(session, "hi")
+        listed = await command(client, session, "/rewind")
 
-    assert f".gitignore is {kind}" in client.transcript.text()
+    told = client.transcript.text()
+    if place == ".":  # there is nothing else to save
+        assert f".gitignore is {kind}" in told
+    else:
+        assert "Checkpoint 1 is not complete" in told
+        assert "sub/" in told
+        assert listed.startswith("1. ")
+
+
+async def test_a_pipe_that_takes_the_place_of_rules_meanwhile_holds_up_no_turn(
+    chain, project, proxy, monkeypatch
+):
+    monkeypatch.setattr(shadow_git, "_PATIENCE", 0.1)
+    monkeypatch.setattr(shadow_git, "_odd_rules", lambda directory: None)
+    os.mkfifo(project / ".gitignore")
+    async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+
+    assert "git does not tell which files are ignored" in client.transcript.text()
 
 
 async def test_names_are_ignored_as_git_does(chain, project, proxy):

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
@@ -50,15 +51,21 @@ class TraceFile(TraceWriter):
     max_size: int = MAX_SIZE
     _fd: int = attrs.field(init=False)
     _size: int = attrs.field(default=0, init=False)
+    _is_special: bool = attrs.field(default=False, init=False)
+    """Whether it is a pipe or a device."""
 
     def __attrs_post_init__(self) -> None:
         TraceWriter.__attrs_post_init__(self)
-        self._begin()
+        self._is_special = not (self.path.is_file() or self.path.is_dir()) and self.path.exists()
+        if self._is_special:
+            self._fd = _open_special(self.path)
+        else:
+            self._begin()
         self.log: Logger = log.bind(file=str(self.path))
         self.start()
 
     def write(self, lines: bytes) -> None:
-        if self._size and self._size + len(lines) > self.max_size:
+        if not self._is_special and self._size and self._size + len(lines) > self.max_size:
             os.close(self._fd)
             self._rename_older()
             self._fd = self._create()
@@ -75,7 +82,7 @@ class TraceFile(TraceWriter):
 
     def _begin(self) -> None:
         """Create the file, or one with the process id in its name if a conductor writes to it."""
-        if not (_is_a_trace(self.path) and (self.path.is_file() or not self.path.exists())):
+        if self.path.is_dir() or not _is_a_trace(self.path):
             raise FileExistsError(errno.EEXIST, "is not a trace file, and would be replaced")
         if _is_in_use(self.path):
             own = self.path.with_name(f"{self.path.stem}-{os.getpid()}{self.path.suffix}")
@@ -123,3 +130,29 @@ def _is_in_use(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _open_special(path: Path) -> int:
+    """Open a pipe or a device: it is neither renamed nor limited in size. Raises `OSError` if
+    no process reads the pipe."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:
+            raise OSError(
+                errno.ENXIO, "no program reads this pipe; start the reader first"
+            ) from exc
+        raise
+    if _is_foreign(path, os.fstat(fd)):
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "another user has put it into this shared directory")
+    os.set_blocking(fd, True)
+    return fd
+
+
+def _is_foreign(path: Path, found: os.stat_result) -> bool:
+    """Whether another user may have put a file there to read the trace: as the kernel decides it
+    with `fs.protected_fifos`, but only if a file may be created."""
+    parent = path.parent.stat()
+    is_shared = parent.st_mode & stat.S_IWOTH
+    return bool(is_shared) and found.st_uid not in (0, os.geteuid(), parent.st_uid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 
@@ -260,12 +261,58 @@ def test_the_trace_of_a_chain_that_did_not_start_is_renamed(path):
     assert [message.method for message in Trace.load(path).messages] == ["x"]
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_pipe_or_a_directory_is_refused(path, make):
-    make(path)
+def test_a_directory_is_refused(path):
+    path.mkdir()
 
     with pytest.raises(FileExistsError, match="is not a trace file"):
         TraceFile(path)
+
+
+def test_a_pipe_gets_the_records_and_is_not_renamed(path):
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = TraceFile(path, max_size=100)
+    port = begin(file)
+    port.notify("session/update", update(0))
+    file.flush()
+    port.notify("session/update", update(1))
+    file.close()
+
+    lines = os.read(reader, 65536).splitlines()
+    os.close(reader)
+    assert [json.loads(line).get("n") for line in lines] == [None, 1, 2]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_pipe_without_a_reader_is_an_error(path):
+    os.mkfifo(path)
+
+    with pytest.raises(OSError, match="no program reads this pipe"):
+        TraceFile(path)
+
+
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o1777, True), (0o777, True), (0o755, False)])
+def test_a_pipe_of_another_user_in_a_shared_directory_gets_no_record(
+    path, monkeypatch, mode, is_refused
+):
+    """`/tmp/t.jsonl`, made before the user starts a trace of that name."""
+    path.parent.chmod(mode)
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stat = os.fstat
+
+    def of_another_user(descriptor):
+        found = list(stat(descriptor))
+        found[4] += 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", of_another_user)
+    if is_refused:
+        with pytest.raises(PermissionError, match="another user has put it into this shared"):
+            TraceFile(path)
+    else:
+        TraceFile(path).close()
+    os.close(reader)
 
 
 def test_a_file_that_is_no_trace_is_not_renamed(path):

@@ -47,8 +47,8 @@ TOOL_STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed
 ENTRY_STATUSES: Final = frozenset({"pending", "in_progress", "completed"})
 PRIORITIES: Final = frozenset({"high", "medium", "low"})
 PERMISSIONS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
-_ENDS: Final = {"cancelled": "failed"}
-_ENTRY_ENDS: Final = {"cancelled": "completed", "failed": "completed"}
+_ENDS: Final = {"cancelled": "failed", "canceled": "failed", "error": "failed"}
+_ENTRY_ENDS: Final = {"cancelled": "completed", "canceled": "completed", "failed": "completed"}
 _ROLES: Final = ("assistant", "user")
 _TEXTS: Final = ("text", "title", "name", "uri", "url")
 """Members of an unknown block that can stand for it, the best first."""

@@ -41,9 +41,9 @@ from conductor.tracing.records import (
     RequestRecord,
     ResponseRecord,
     StderrRecord,
-    TraceComponent,
     TraceHeader,
 )
+from conductor.tracing.trace_component import TraceComponent
 
 __all__ = ["Encoder", "Payloads"]
 

@@ -31,7 +31,7 @@ from conductor.routing.trace import (
     Tracer,
     TraceStage,
 )
-from conductor.tracing.records import TraceComponent
+from conductor.tracing.trace_component import TraceComponent
 from conductor.transport.threads import WakeUp, wake_up_of_thread
 
 __all__ = [

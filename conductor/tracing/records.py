@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from conductor.tracing.trace_component import TraceComponent
+
 __all__ = [
     "FORMAT_VERSION",
     "Direction",
@@ -32,7 +34,6 @@ __all__ = [
     "RequestRecord",
     "ResponseRecord",
     "StderrRecord",
-    "TraceComponent",
     "TraceHeader",
 ]
 
@@ -50,19 +51,6 @@ class _Base(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type"):
     time: float = 0.0
     chain: str = ""
     """The name of the chain; in the trace of a server, followed by `/` and a number."""
-
-
-class TraceComponent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One component of a traced chain."""
-
-    name: str
-    label: str
-    """Its name in `from` and `to`: `Client`, `Proxy(0)`, `Proxy(1)`, …, `Agent`."""
-    kind: Literal["client", "parent", "plugin", "process", "remote"]
-    """"parent" is a conductor that this chain is a proxy of; "process" also an isolated plugin:
-    its messages have no `cause`."""
-    location: str | None = None
-    """Place in the chain file, as `path:line:column`."""
 
 
 class TraceHeader(_Base, kw_only=True, omit_defaults=True, tag="trace"):

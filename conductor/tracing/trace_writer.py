@@ -19,7 +19,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
-from conductor.tracing.records import TraceComponent
+from conductor.tracing.trace_component import TraceComponent
 from conductor.transport.threads import block_signals
 
 __all__ = ["TraceWriter", "log"]

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from conductor.chainfile import project_file
+from conductor.chainfile import loader, project_file
 from conductor.chainfile.project_file import (
     Untrusted,
     has_hashes,
@@ -125,7 +125,7 @@ def test_what_is_trusted_is_used_though_the_files_have_changed_since(full):
 
 def test_an_untrusted_file_is_not_parsed(project, monkeypatch):
     path = project()
-    monkeypatch.setattr(project_file, "load_chain", None)
+    monkeypatch.setattr(loader, "load_chain", None)
 
     with pytest.raises(Untrusted):
         read_project_file(str(path), os.environ, {str(path): "another hash"})

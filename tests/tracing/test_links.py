@@ -1,7 +1,8 @@
 from support.trace_records import TraceScript
 
 from conductor.tracing.links import Cause, MessageWays, find_causes, is_same_message
-from conductor.tracing.records import TraceComponent, TraceHeader
+from conductor.tracing.records import TraceHeader
+from conductor.tracing.trace_component import TraceComponent
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
 

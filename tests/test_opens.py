@@ -18,6 +18,7 @@ ALLOWED: dict[str, str] = {
     "conductor/cli/prompt/display.py": "writes to stdout",
     "conductor/registry/binary.py": "files in a new private directory of the store",
     "conductor/registry/download.py": "a file in a new private directory of the store",
+    "conductor/tracing/trace_file.py": "the pipe or device that the user has typed",
     "proxies/checkpoint/shadow_git.py": "files of a private repository",
 }
 """Modules that open files themselves, and the reason."""

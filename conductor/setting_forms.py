@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["Kind", "current_value", "option_id", "option_of", "state_after"]
+__all__ = ["Kind", "current_value", "option_id", "option_of", "option_values", "state_after"]
 
 Kind: TypeAlias = Literal["mode", "model", "option"]
 """Kinds of requests: `session/set_mode`, `session/set_model`, `session/set_config_option`."""
@@ -60,7 +60,7 @@ def state_after(
         return changed
     _set_list(changed, kind, value)
     option = option_of(kind, state)
-    if option is not None and value in _values(option.get("options")):
+    if option is not None and value in option_values(option.get("options")):
         changed["configOptions"] = [
             {**each, "currentValue": value} if each is option else each
             for each in state["configOptions"]
@@ -76,13 +76,13 @@ def _set_list(state: dict[str, Any], category: str, value: Any) -> None:
         state[name] = {**holder, current: value}
 
 
-def _values(options: Any) -> Iterator[Any]:
+def option_values(options: Any) -> Iterator[Any]:
     """The values of a selection, also of those in groups."""
     for each in _objects(options):
         if "value" in each:
             yield each["value"]
         else:
-            yield from _values(each.get("options"))
+            yield from option_values(each.get("options"))
 
 
 def _object(value: Any) -> Mapping[str, Any]:

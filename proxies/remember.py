@@ -54,6 +54,7 @@ from conductor.setting_forms import (
     current_value,
     option_id,
     option_of,
+    option_values,
     state_after,
 )
 from proxies.shared.capabilities import has_member
@@ -330,7 +331,7 @@ def _is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:
             return False
         if isinstance(value, bool):
             return option.get("type") == "boolean"
-        return value in _values(option.get("options"))
+        return value in option_values(option.get("options"))
     holder, list_name, id_name, _ = _STATES[kind]
     return any(
         each.get(id_name) == value for each in _objects(_object(state.get(holder)).get(list_name))
@@ -394,15 +395,6 @@ def _option(id: str, state: Mapping[str, Any]) -> dict[str, Any] | None:
         if option_id(each) == id:
             return each
     return None
-
-
-def _values(options: Any) -> Iterator[str]:
-    """The values of a select option, also of those in groups."""
-    for each in _objects(options):
-        if "value" in each:
-            yield each["value"]
-        else:
-            yield from _values(each.get("options"))
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Threads: signals are left to the main thread; the epoll fast path of a thread tells when it woke
-up, the time of all messages that are routed then. Pure.
+up, the time of all messages that are routed then.
 
 A process-directed signal goes to any thread that does not block it; in another thread it would not
 interrupt a `time.sleep` of a plugin in the main thread, and Python's handler waits for that one.

@@ -16,7 +16,7 @@ Options:
     environment  globs for the names of variables with secret values; default *TOKEN*,
                  *SECRET*, *PASSWORD*, *API_KEY*, *PRIVATE_KEY*, *ACCESS_KEY*
     shortest     minimum length of a secret value; default 8
-    hold         maximum characters held back; default 16384. A longer secret is replaced up to the
+    hold         maximum bytes held back; default 16384. A longer secret is replaced up to the
                  next white space.
 
 Not searched: identifiers, enumerations and MIME types in their places of the schema; images and
